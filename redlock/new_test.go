@@ -151,7 +151,8 @@ func TestSettingsOfTheNodesAreWarnedOfOnce(t *testing.T) {
 func TestCloseEndsTheLook(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		log := newLog()
-		l, err := redlock.New([]drivers.Driver{redistest.Late{}, redistest.Late{}, redistest.Late{}}, redlock.Logger(log.Logger))
+		late := redistest.Late{}
+		l, err := redlock.New([]drivers.Driver{late, late, late}, redlock.Logger(log.Logger))
 		if err != nil {
 			t.Fatal(err)
 		}

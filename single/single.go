@@ -27,7 +27,8 @@
 //     Calls wait for that, for up to half of the [Timeout] or of the TTL, whichever is less, and then fail with
 //     locker.ErrUnavailable. TryLock waits, too. Lock goes on to wait for as long as locker.Patience says. Unlock waits
 //     for a second, and goes on in the background. Renewals are refused only while the lock and its counter, which all
-//     locks of the slot share, are on different servers. If that is shorter than the TTL, no lock is lost or held twice.
+//     locks of the slot share, are on different servers. If that is shorter than the TTL, no lock is lost or held
+//     twice.
 //   - A master that hangs or is down stops only the locks that it has, if the other masters go on serving. By default
 //     (cluster-require-full-coverage yes) they stop, too, with CLUSTERDOWN, when they have noticed the failure.
 //   - A replica that takes over from a master that has died may lack its latest locks. Then two clients can hold a

@@ -191,7 +191,8 @@ func TestASilentStoreIsBounded(t *testing.T) {
 		"redis://" + addr, "redlock://" + addr, "nats://" + addr, "etcd://" + addr, "etcd://u:p@" + addr,
 		"postgres://u@" + addr + "/db",
 	} {
-		t.Run(url[:strings.Index(url, ":")], func(t *testing.T) {
+		scheme, _, _ := strings.Cut(url, ":")
+		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
 			run(t, url, "inspect", "k").exits(t, exit.Unavailable)

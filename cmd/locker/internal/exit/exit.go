@@ -123,7 +123,7 @@ func OneLine(text string) string {
 
 // Problems returns the texts of the errors that err joins, each in one line.
 func Problems(err error) (all []string) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // of a wrapped list, the text says more
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		var texts []string
 		for _, each := range several.Unwrap() {
 			all = append(all, Problems(each)...)
