@@ -139,6 +139,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			return nil, queue.last(err)
 		case errors.Is(err, ErrHeld):
 			queue.found(err)
+			takenFrom(ctx).failing(time.Time{})
 			if over != nil || c.queuer != nil {
 				return nil, err
 			}
@@ -150,6 +151,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			took := time.Since(asked)
 			if queue.waits { // the store answered during this attempt, and the Queuer has recorded when it began to fail
 				asked = time.Now()
+				takenFrom(ctx).failing(time.Time{})
 			}
 			if end := queue.note(over != nil, took, asked, err); end != nil {
 				return nil, end
@@ -158,7 +160,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			if held, since = takenFrom(ctx).seen(held, since); !held || since >= o.patience {
 				return nil, err
 			}
-			pause = queue.Pause()
+			pause = queue.pause(since)
 		default:
 			return nil, err
 		}

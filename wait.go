@@ -123,9 +123,15 @@ func (w *Wait) Left() time.Duration {
 // servers restart, and later ones are longer. A store that rests has said when it will grant locks; then the waiters
 // should not all ask at once.
 func (w *Wait) Pause() time.Duration {
-	_, failing, fault := w.seen()
+	_, failing, _ := w.seen()
+	return w.pause(failing)
+}
+
+// pause is Pause for a store that has been failing for that long.
+func (w *Wait) pause(failing time.Duration) time.Duration {
+	_, _, fault := w.seen()
 	if rest := restOf(fault); rest > 0 {
-		return min(rest, max(0, w.patience-failing)) + rand.N(maxPoll)
+		return max(minPoll, min(rest, w.patience-failing)+rand.N(maxPoll))
 	}
 	d := min(max(failing, maxPoll), time.Second)
 	return d/2 + rand.N(d/2)

@@ -119,11 +119,7 @@ func (b *Backend) Release(_ context.Context, req locker.Request) error {
 	l.token, l.label = "", ""
 	l.expires = time.Now().Add(req.Keep)
 	b.next(req.Key, l)
-	if req.Keep > 0 {
-		for _, w := range l.waiting {
-			w.tell(false)
-		}
-	}
+	l.tellSooner()
 	b.tell(req.Key)
 	return nil
 }
@@ -182,6 +178,16 @@ func (b *Backend) next(key string, l *lock) {
 		b.grant(l, w.req)
 		w.grant = locker.Grant{Fence: l.fence, Sent: l.since}
 		w.tell(true)
+		l.tellSooner()
+	}
+}
+
+// tellSooner wakes the waiters that would sleep for longer than the lock lasts. Call with mu held.
+func (l *lock) tellSooner() {
+	for _, w := range l.waiting {
+		if l.expires.Before(w.until) {
+			w.tell(false)
+		}
 	}
 }
 

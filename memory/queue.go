@@ -15,6 +15,8 @@ type waiter struct {
 	grant locker.Grant
 	// news has room for one. It receives true when the lock is granted, and false when it may expire earlier than before.
 	news chan bool
+	// until is when the lock expires, as far as the waiter knows. It sleeps until then.
+	until time.Time
 }
 
 // tell sends to news. A true replaces a false that was not received yet.
@@ -41,7 +43,8 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 		b.unlock()
 		return g, nil
 	}
-	w := &waiter{req: req, news: make(chan bool, 1)}
+	w := &waiter{req: req, news: make(chan bool, 1), until: l.expires}
+	until := w.until
 	l.waiting = append(l.waiting, w)
 	held := l.held()
 	b.unlock()
@@ -52,15 +55,15 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 		}
 	}()
 	req.Wait.Held(held)
-	g, err := b.wait(ctx, w, held.Remaining)
+	g, err := b.wait(ctx, w, until)
 	returned = true
 	return g, err
 }
 
 // wait returns when the lock is granted. Usually a release grants it. Otherwise the lock expires.
-func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) (locker.Grant, error) {
+func (b *Backend) wait(ctx context.Context, w *waiter, until time.Time) (locker.Grant, error) {
 	for {
-		granted, err := w.req.Wait.Sleep(ctx, remaining, w.news)
+		granted, err := w.req.Wait.Sleep(ctx, time.Until(until), w.news)
 		switch {
 		case granted:
 			return w.grant, nil
@@ -71,15 +74,16 @@ func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) 
 			}
 			return locker.Grant{}, err
 		}
-		remaining = b.expired(w.req.Key)
+		until = b.expired(w)
 	}
 }
 
-// expired hands the lock of key to the next waiter if it has expired. It returns the remaining time of the lock.
-func (b *Backend) expired(key string) time.Duration {
+// expired hands the lock that w waits for to the next waiter if it has expired. It returns when the lock expires.
+func (b *Backend) expired(w *waiter) time.Time {
 	b.mu.Lock()
 	defer b.unlock()
-	return time.Until(b.lock(key).expires)
+	w.until = b.lock(w.req.Key).expires
+	return w.until
 }
 
 // leave removes w from the queue. If w was granted the lock meanwhile, the lock goes to the next waiter. leave

@@ -204,3 +204,40 @@ func TestGrantOfAWaiterCountsFromTheGrant(t *testing.T) {
 		}
 	})
 }
+
+// The owner after the one that a waiter has seen may have a shorter TTL, and die.
+func TestWaiterNoticesAShorterLock(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		store := memory.NewBackend()
+		a, b, c := locker.NewClient(store), locker.NewClient(store), locker.NewClient(store)
+		first, err := a.Lock(t.Context(), "k", locker.TTL(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		go func() {
+			_, err := b.Lock(t.Context(), "k", locker.TTL(time.Second), locker.NoRenewal()) // and is never released
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		done := make(chan time.Duration, 1)
+		go func() {
+			l, err := c.Lock(t.Context(), "k")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			done <- time.Since(start)
+			_ = l.Unlock(t.Context())
+		}()
+		synctest.Wait()
+		if err := first.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := <-done; took > 2*time.Second {
+			t.Errorf("the waiter has got the lock after %v; it was free after 1 s", took)
+		}
+	})
+}

@@ -84,7 +84,8 @@ func (w *waiter) wait(ctx context.Context) (locker.Grant, error) {
 func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, pause time.Duration, err error) {
 	start := time.Now()
 	limit := min(w.timeout, w.req.TTL)
-	if left := w.req.Wait.Left(); w.req.Wait.Waits() && left > 0 {
+	left := w.req.Wait.Left()
+	if since, _ := w.req.Wait.Failing(); w.req.Wait.Waits() && (left > 0 || !since.IsZero()) {
 		limit = min(w.timeout, max(time.Millisecond, left))
 	}
 	inner, cancel, err := w.bounded(ctx, limit)

@@ -1,14 +1,20 @@
 package etcd_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/etcd"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -125,4 +131,48 @@ func deadWaiter(t *testing.T, s *store) {
 	}
 	unlock(t, lease)
 	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
+}
+
+// etcd refuses requests at first, and is silent when the patience of the waiter is nearly over.
+func TestPatienceBoundsTheLastContact(t *testing.T) {
+	const patience = 2100 * time.Millisecond
+	s := newStore(t, etcdtest.Start(t))
+	_ = lock(t, s.client(), "k", locker.TTL(time.Minute))
+	var refuses, hangs atomic.Bool
+	c := connect(t, clientv3.Config{
+		Endpoints: []string{s.member.Addr()},
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+			cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			switch {
+			case hangs.Load():
+				<-ctx.Done()
+				return status.FromContextError(ctx.Err()).Err()
+			case refuses.Load():
+				return status.Error(codes.Unavailable, "refused")
+			}
+			return invoker(ctx, method, req, reply, cc, opts...)
+		})},
+	})
+	b := etcd.NewBackend(c, etcd.Prefix(s.prefix))
+	defer b.Close()
+	req := locker.Request{Key: "k", Token: locker.NewToken(), TTL: 20 * time.Second}
+	req.Wait = locker.NewWait(t.Context(), patience, nil)
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.Queue(t.Context(), req)
+		done <- err
+	}()
+	until(t, "waits", func() bool { return len(s.left()) == 2 })
+	refuses.Store(true)
+	var since time.Time
+	for since.IsZero() {
+		time.Sleep(5 * time.Millisecond)
+		since, _ = req.Wait.Failing()
+	}
+	time.Sleep(time.Until(since.Add(patience - 5*time.Millisecond))) // the last pause has begun
+	hangs.Store(true)
+	err := <-done
+	if took := time.Since(since); took > patience+3*time.Second { // a contact may take 5 s
+		t.Errorf("it returned %v after %v", err, took)
+	}
 }

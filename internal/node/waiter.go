@@ -146,7 +146,7 @@ func (w *waiter) granted(p script.Position) (locker.Grant, error) {
 		return locker.Grant{}, w.give(locker.ErrClosed)
 	}
 	// The grant keeps the waiter for as long as the lock is held. It does not need these.
-	w.ctx, w.req.Wait = nil, nil
+	w.ctx, w.req.Wait, w.req.Waiting, w.req.Failing = nil, nil, nil, nil
 	return locker.Grant{Fence: p.Counter, Token: w.req.Token, Sent: w.start, Private: w}, nil
 }
 
