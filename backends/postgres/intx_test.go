@@ -119,10 +119,15 @@ func testInTx(t *testing.T, s *pgtest.Server) {
 				_ = l.Unlock(context.WithoutCancel(t.Context()))
 			}
 		}()
-		_, err := tx.Exec(t.Context(), "SELECT pg_sleep(1)") // so that the transaction is not idle
-		must(t, "the work", err)
+		worked := make(chan error, 1)
+		go func() { // so that the transaction is not idle meanwhile
+			_, err := tx.Exec(t.Context(), "SELECT pg_sleep(3)")
+			worked <- err
+		}()
+		run(t, pool(t, url), "SELECT pg_sleep(1)")
 		wantErr(t, "the lease after its TTL", lease.Err(), locker.ErrLost)
 		wantHeld(t, other, "expiry", "of an expired lock whose transaction is open")
+		must(t, "the work", <-worked)
 		before := time.Now()
 		must(t, "Commit", tx.Commit(t.Context()))
 		if at := <-next; at.Before(before) {
