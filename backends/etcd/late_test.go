@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/etcd"
@@ -93,10 +96,15 @@ func grants(req any) bool {
 // giveUp makes a call, and gives up when the postman has kept a request of that.
 func (p *postman) giveUp(t *testing.T, call func(ctx context.Context) error) {
 	t.Helper()
+	p.giveUpAfter(t, p.kept, call)
+}
+
+func (p *postman) giveUpAfter(t *testing.T, event <-chan struct{}, call func(ctx context.Context) error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
-		<-p.kept
+		<-event
 		cancel()
 	}()
 	if err := call(ctx); !errors.Is(err, context.Canceled) {
@@ -220,9 +228,8 @@ func TestAbandonedGrantsLeaveNoLease(t *testing.T) {
 	for _, attempt := range attempts {
 		p.keep(grants)
 		close(p.deliver) // at once, and the answer is not read
-		p.giveUp(t, attempt)
-		<-p.arrived
-		s.noLeases()
+		p.giveUpAfter(t, p.arrived, attempt)
+		s.noLeases() // without a clean-up that is still to come, which would confuse the next part
 
 		p.keep(grants)
 		p.giveUp(t, attempt)
@@ -237,6 +244,60 @@ func TestAbandonedGrantsLeaveNoLease(t *testing.T) {
 		<-p.arrived
 		s.noLeases()
 	}
+}
+
+// The answer to the clean-up that takes the number of an abandoned lease is lost. The clean-up is repeated, and the
+// number is taken when the request for the lease comes.
+func TestAbandonedGrantAfterACleanUpThatWasNotAnswered(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, etcdtest.Start(t))
+	var requests atomic.Int32
+	kept, deliver, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	l := etcd.New(connect(t, clientv3.Config{
+		Endpoints: []string{s.member.Addr()},
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+			cc *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if !grants(req) {
+				return send(ctx, method, req, reply, cc, opts...)
+			}
+			switch requests.Add(1) {
+			case 1: // of the attempt
+				go func() {
+					<-deliver
+					late <- send(context.WithoutCancel(ctx), method, req, new(pb.LeaseGrantResponse), cc)
+				}()
+				close(kept)
+				<-ctx.Done()
+				return ctx.Err()
+			case 2: // of the clean-up
+				_ = send(ctx, method, req, reply, cc, opts...)
+				return status.Error(codes.Unavailable, "the answer is lost")
+			}
+			return send(ctx, method, req, reply, cc, opts...)
+		})},
+	}), etcd.Prefix(s.prefix))
+	t.Cleanup(func() { _ = l.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-kept
+		cancel()
+	}()
+	_, err := l.TryLock(ctx, "k", locker.TTL(24*time.Hour))
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("TryLock: got %v", err)
+	}
+	until(t, "the number is taken again", func() bool {
+		ctx, cancel := background()
+		defer cancel()
+		resp, err := s.direct.Leases(ctx)
+		s.must(err)
+		return requests.Load() == 3 && len(resp.Leases) == 1
+	})
+	close(deliver)
+	if err := rpctypes.Error(<-late); !errors.Is(err, rpctypes.ErrLeaseExist) {
+		t.Errorf("the late request: got %v", err)
+	}
+	s.noLeases()
 }
 
 // A waiter at the front moves its entry to a lease with the TTL of the lock. It gives up before etcd has answered.

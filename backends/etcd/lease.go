@@ -65,12 +65,18 @@ const lateness = 10 * time.Second
 // forget ends a lease in the background that etcd may have granted, or may grant later. If there is none, the number is
 // taken for a while, and etcd refuses the request when it comes.
 func (b *Backend) forget(id int64, longest time.Duration) {
+	taken := false // the number may be taken by a request of this function, the answer to which was lost
 	b.cleanup.add(time.Now().Add(longest), func(ctx context.Context) error {
 		for {
 			_, err := b.leases.LeaseRevoke(undated{ctx}, &pb.LeaseRevokeRequest{ID: id})
-			if !errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
+			switch {
+			case err == nil && taken: // which of the two was revoked is not known, so the number is taken again
+				taken = false
+				continue
+			case !errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound):
 				return err
 			}
+			taken = true
 			err = b.grant(undated{ctx}, id, seconds(lateness))
 			switch {
 			case errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseExist): // the request has come meanwhile
