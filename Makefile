@@ -56,21 +56,30 @@ $(TESTED:%=%.short): %.short: # the tests of one module
 	$(GOTEST) -C $* $(SHORT) -p 2 ./...
 
 # Under the race detector, two of the parts run at once, with one package each: most packages keep both processors busy
-# by themselves here.
+# by themselves here. Where tests run with each driver, and in the trials, nothing is left out; elsewhere with FULL=1.
 LONG = -race -vet=off -shuffle=on -parallel 8 -timeout 20m -p 1
+PART = $(if $(FULL),,-short)
+DRIVERS = redlock single drivers/all
+REST = $$(go list ./... | sed 's,^github.com/golocker/locker,.,' | grep -vxF $(DRIVERS:%=-e ./%))
 # Trials and benchmarks run beside nothing else: clients and servers need the processors in time.
 TRIALS = internal/testing/trials
-test-long: ## all tests in full under the race detector, the newest versions of all dependencies, the benchmarks
+test-long: ## all tests under the race detector, with each driver, the newest dependencies, the benchmarks; FULL=1
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
 	@$(MAKE) --no-print-directory compiled RACE=-race
-	@$(MAKE) --no-print-directory -j 2 $(patsubst %,%.long,. $(filter-out $(TRIALS),$(TESTED))) everystore.long \
-		processors.long newest.long
-	@$(MAKE) --no-print-directory $(TRIALS).long bench-smoke
+	@$(MAKE) --no-print-directory -j 2 $(DRIVERS:%=%.long) rest.long \
+		$(patsubst %,%.long,$(filter-out $(TRIALS),$(TESTED))) everystore.long processors.long newest.long
+	@$(MAKE) --no-print-directory trials.long bench-smoke
 
-.PHONY: .long $(TESTED:%=%.long) everystore.long processors.long newest.long
-..long $(TESTED:%=%.long): %.long: # the tests of one module
-	$(GOTEST) -C $* $(LONG) ./...
+.PHONY: $(DRIVERS:%=%.long) rest.long $(TESTED:%=%.long) trials.long everystore.long processors.long newest.long
+$(DRIVERS:%=%.long): %.long:
+	$(GOTEST) $(LONG) ./$*
+rest.long: # the other packages of the library
+	$(GOTEST) $(LONG) $(PART) $(REST)
+$(patsubst %,%.long,$(filter-out $(TRIALS),$(TESTED))): %.long: # the tests of one module
+	$(GOTEST) -C $* $(LONG) $(PART) ./...
+trials.long:
+	$(GOTEST) -C $(TRIALS) $(LONG) ./...
 everystore.long:
 	$(GOTEST) -C internal/testing/trials/everystore $(LONG) .
 processors.long:
