@@ -138,13 +138,15 @@ func TestPatienceBoundsTheLastContact(t *testing.T) {
 	const patience = 2100 * time.Millisecond
 	s := newStore(t, etcdtest.Start(t))
 	_ = lock(t, s.client(), "k", locker.TTL(time.Minute))
-	var refuses, hangs atomic.Bool
+	var refuses atomic.Bool
+	wait := locker.NewWait(t.Context(), patience, nil)
 	c := connect(t, clientv3.Config{
 		Endpoints: []string{s.member.Addr()},
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
 			cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			since, _ := wait.Failing()
 			switch {
-			case hangs.Load():
+			case !since.IsZero() && time.Since(since) > patience-5*time.Millisecond:
 				<-ctx.Done()
 				return status.FromContextError(ctx.Err()).Err()
 			case refuses.Load():
@@ -155,23 +157,16 @@ func TestPatienceBoundsTheLastContact(t *testing.T) {
 	})
 	b := etcd.NewBackend(c, etcd.Prefix(s.prefix))
 	defer b.Close()
-	req := locker.Request{Key: "k", Token: locker.NewToken(), TTL: 20 * time.Second}
-	req.Wait = locker.NewWait(t.Context(), patience, nil)
 	done := make(chan error, 1)
 	go func() {
-		_, err := b.Queue(t.Context(), req)
+		_, err := b.Queue(t.Context(),
+			locker.Request{Key: "k", Token: locker.NewToken(), TTL: 20 * time.Second, Wait: wait})
 		done <- err
 	}()
 	until(t, "waits", func() bool { return len(s.left()) == 2 })
 	refuses.Store(true)
-	var since time.Time
-	for since.IsZero() {
-		time.Sleep(5 * time.Millisecond)
-		since, _ = req.Wait.Failing()
-	}
-	time.Sleep(time.Until(since.Add(patience - 5*time.Millisecond))) // the last pause has begun
-	hangs.Store(true)
 	err := <-done
+	since, _ := wait.Failing()
 	if took := time.Since(since); took > patience+3*time.Second { // a contact may take 5 s
 		t.Errorf("it returned %v after %v", err, took)
 	}
