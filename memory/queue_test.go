@@ -207,6 +207,12 @@ func TestGrantOfAWaiterCountsFromTheGrant(t *testing.T) {
 
 // The owner after the one that a waiter has seen may have a shorter TTL, and die.
 func TestWaiterNoticesAShorterLock(t *testing.T) {
+	for _, forced := range []bool{false, true} {
+		noticesAShorterLock(t, forced)
+	}
+}
+
+func noticesAShorterLock(t *testing.T, forced bool) {
 	virtual.Test(t, func(t *testing.T) {
 		store := memory.NewBackend()
 		a, b, c := locker.NewClient(store), locker.NewClient(store), locker.NewClient(store)
@@ -233,7 +239,12 @@ func TestWaiterNoticesAShorterLock(t *testing.T) {
 			_ = l.Unlock(t.Context())
 		}()
 		synctest.Wait()
-		if err := first.Unlock(t.Context()); err != nil {
+		if forced {
+			_, err = store.ForceRelease(t.Context(), "k", "")
+		} else {
+			err = first.Unlock(t.Context())
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		if took := <-done; took > 2*time.Second {
