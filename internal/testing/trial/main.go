@@ -5,7 +5,8 @@
 //	go run ./internal/testing/trial faults 2m   for two minutes
 //	go run ./internal/testing/trial soak 10m NATS
 //
-// The third argument selects a part, in the trials that have parts. Trials with a report write it into their page.
+// The third argument selects a part, in the trials that have parts. Trials print their figures at the
+// end, and one writes them into its page.
 package main
 
 import (
@@ -32,22 +33,21 @@ type trial struct {
 const (
 	trials     = "internal/testing/trials"
 	everystore = trials + "/everystore"
-	faults     = "docs/faults.md"
 )
 
 var all = []trial{
 	{"faults", "real servers, clients, networks and clocks are broken under load, for that long or two minutes more",
-		trials, "-run TestFaults ./faults", "LOCKER_FAULTS", "8m", "LOCKER_FAULTS_ONLY", faults},
+		trials, "-v -run TestFaults ./faults", "LOCKER_FAULTS", "8m", "LOCKER_FAULTS_ONLY", ""},
 	{"recovery", "servers that forget under hundreds of locks, with the restart guard and without",
-		trials, "-run TestRecovery ./recovery", "LOCKER_RECOVERY", "8m", "", faults},
+		trials, "-v -run TestRecovery ./recovery", "LOCKER_RECOVERY", "8m", "", ""},
 	{"failovers", "failovers of one Redis: nothing, WaitReplicas, the guard, both; 300 take an hour",
-		trials, "-v -run TestFailovers ./recovery", "LOCKER_FAILOVERS", "300", "", faults},
+		trials, "-v -run TestFailovers ./recovery", "LOCKER_FAILOVERS", "300", "", ""},
 	{"cluster", "slots of a Redis Cluster that migrate under load, and half as many failovers, with each driver",
-		trials, "-v ./cluster", "LOCKER_CLUSTER", "100", "", faults},
+		trials, "-v ./cluster", "LOCKER_CLUSTER", "100", "", ""},
 	{"sentinel", "failovers of a master by its sentinels, with each driver that follows them; three seconds each",
-		trials, "-v ./sentinel", "LOCKER_SENTINEL", "300", "", faults},
+		trials, "-v ./sentinel", "LOCKER_SENTINEL", "300", "", ""},
 	{"elections", "terms of five candidates in processes, on each store, leaders ended in all ways; an hour and more",
-		everystore, "-v -run TestElections ./elections", "LOCKER_ELECTIONS", "1000", "", faults},
+		everystore, "-v -run TestElections ./elections", "LOCKER_ELECTIONS", "1000", "", ""},
 	{"soak", "five processes contend on each store while processes, servers and networks fail; an outside judge",
 		everystore, "-v -run TestSoak ./soak", "LOCKER_SOAK", "10m", "LOCKER_SOAK_ONLY", ""},
 	{"postgres-failovers", "primaries of PostgreSQL die under load, and synchronous standbys take over; 15 s each",

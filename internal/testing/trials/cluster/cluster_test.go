@@ -23,17 +23,12 @@ import (
 	"github.com/golocker/locker/drivers/rueidis"
 	"github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/section"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/single"
 )
 
-const (
-	// movesEnv is the number of slots that move under each driver. There are half as many failovers.
-	movesEnv = "LOCKER_CLUSTER"
-	// reportEnv is the file to which the report is written.
-	reportEnv = "LOCKER_CLUSTER_REPORT"
-)
+// movesEnv is the number of slots that move under each driver. There are half as many failovers.
+const movesEnv = "LOCKER_CLUSTER"
 
 func init() { redis.SetLogger(silent{}) }
 
@@ -90,13 +85,7 @@ func TestCluster(t *testing.T) {
 	if failovers > 0 {
 		text += "\n" + costs(t, names)
 	}
-	t.Log("\n" + text)
-	if path := os.Getenv(reportEnv); path != "" {
-		head := redistest.Version(redistest.Binary(t)) + ".\n\n"
-		if err := section.Write(path, "trial cluster", head+text); err != nil {
-			t.Error(err)
-		}
-	}
+	t.Log(redistest.Version(redistest.Binary(t)) + "\n\n" + text)
 }
 
 // trial lets slots move and masters fail under one driver. It returns the lines of the report.

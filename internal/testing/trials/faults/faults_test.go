@@ -34,8 +34,6 @@ const (
 	durationEnv = "LOCKER_FAULTS"
 	// onlyEnv selects episodes by a part of their names.
 	onlyEnv = "LOCKER_FAULTS_ONLY"
-	// reportEnv is the file to which the report is written.
-	reportEnv = "LOCKER_FAULTS_REPORT"
 )
 
 type selectedKind struct {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/section"
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
@@ -111,7 +110,7 @@ func (r *report) missing() map[string][]string {
 	return missing
 }
 
-// finish judges the run as a whole, prints the table, and writes it to the file of reportEnv, if there is one.
+// finish judges the run as a whole, and prints the table.
 func (r *report) finish(t *testing.T, long time.Duration) {
 	rows := r.rows()
 	holds, lost, blind, refused := 0, 0, 0, 0
@@ -139,12 +138,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 	if long == 0 && !testing.Verbose() {
 		return
 	}
-	t.Logf("%s\n\n%s", head, text)
-	if path := os.Getenv(reportEnv); path != "" {
-		if err := section.Write(path, "trial faults", r.preamble(long)+head+"\n\n"+text); err != nil {
-			t.Error(err)
-		}
-	}
+	t.Logf("%s%s\n\n%s", r.preamble(long), head, text)
 }
 
 func (r *report) faults() (n int) {

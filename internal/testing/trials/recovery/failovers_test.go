@@ -12,15 +12,10 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/section"
 )
 
-const (
-	// failoversEnv is the number of failovers of TestFailovers, with each of the settings.
-	failoversEnv = "LOCKER_FAILOVERS"
-	// failoversReportEnv is the file to which the report is written.
-	failoversReportEnv = "LOCKER_FAILOVERS_REPORT"
-)
+// failoversEnv is the number of failovers of TestFailovers, with each of the settings.
+const failoversEnv = "LOCKER_FAILOVERS"
 
 // failOver kills the master after prepare, has its replica take its place, and gives the new master a replica.
 func failOver(prepare func(b *bed)) func(b *bed, nodes []int) {
@@ -107,14 +102,7 @@ func TestFailovers(t *testing.T) {
 	}
 	close(todo)
 	players.Wait()
-	text := failoverTable(counts)
-	t.Logf("%d failovers with each setting\n%s", n, text)
-	if path := os.Getenv(failoversReportEnv); path != "" {
-		head := fmt.Sprintf("%d failovers with each setting, %s.\n\n", n, redistest.Version(redistest.Binary(t)))
-		if err := section.Write(path, "trial failovers", head+text); err != nil {
-			t.Error(err)
-		}
-	}
+	t.Logf("%d failovers with each setting, %s\n%s", n, redistest.Version(redistest.Binary(t)), failoverTable(counts))
 }
 
 func failoverTable(counts map[string]*[4]cell) string {

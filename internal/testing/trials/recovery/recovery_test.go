@@ -28,8 +28,6 @@ const (
 	durationEnv = "LOCKER_RECOVERY"
 	// onlyEnv selects trials by a part of their names.
 	onlyEnv = "LOCKER_RECOVERY_ONLY"
-	// reportEnv is the file to which the report is written.
-	reportEnv = "LOCKER_RECOVERY_REPORT"
 )
 
 // beside is the number of trials that run at the same time. They mostly wait.

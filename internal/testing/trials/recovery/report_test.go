@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/section"
 	"github.com/golocker/locker/internal/testing/testserver"
 )
 
@@ -64,7 +62,7 @@ func (r *report) record(t *testing.T, tr trial, got result) {
 	}
 }
 
-// finish judges the run as a whole, prints the table, and writes it to the file of reportEnv, if there is one.
+// finish judges the run as a whole, and prints the table.
 func (r *report) finish(t *testing.T, long time.Duration) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "| fault | %s |\n| --- |%s\n", strings.Join(columns, " | "),
@@ -106,9 +104,4 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 		r.began.Format("2 January 2006 15:04"), r.server, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
 		sums[1].episodes+sums[3].episodes, sums[0].episodes+sums[2].episodes, time.Since(r.began).Round(time.Second), r.holds)
 	t.Logf("%s\n\n%s", head, text.String())
-	if path := os.Getenv(reportEnv); path != "" {
-		if err := section.Write(path, "trial recovery", head+"\n\n"+text.String()+"\n"); err != nil {
-			t.Error(err)
-		}
-	}
 }

@@ -20,15 +20,12 @@ import (
 	_ "github.com/golocker/locker/drivers/all"
 	_ "github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/section"
 	"github.com/golocker/locker/single"
 )
 
 const (
 	// failoversEnv is the number of failovers. Without it, there is one.
 	failoversEnv = "LOCKER_SENTINEL"
-	// reportEnv is the file to which the report is written.
-	reportEnv = "LOCKER_SENTINEL_REPORT"
 
 	keys    = 4
 	workers = 2 // for each key
@@ -137,13 +134,7 @@ func TestFailovers(t *testing.T) {
 	}
 	cancel()
 	running.Wait()
-	text := report(n, loads)
-	t.Log("\n" + text)
-	if path := os.Getenv(reportEnv); path != "" {
-		if err := section.Write(path, "trial sentinel", text); err != nil {
-			t.Error(err)
-		}
-	}
+	t.Log("\n" + report(n, loads))
 }
 
 // work takes locks of one key until ctx ends.

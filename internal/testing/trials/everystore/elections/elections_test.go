@@ -31,8 +31,6 @@ const (
 	termsEnv = "LOCKER_ELECTIONS"
 	// onlyEnv selects deployments by a part of their names.
 	onlyEnv = "LOCKER_ELECTIONS_ONLY"
-	// reportEnv is the file to which the report is written.
-	reportEnv = "LOCKER_ELECTIONS_REPORT"
 )
 
 // brief has the deployments that are tried in each test.

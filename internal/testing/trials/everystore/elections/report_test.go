@@ -2,7 +2,6 @@ package elections
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/section"
 	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 )
 
@@ -34,8 +32,7 @@ func (r *report) add(d deployment.Deployment, election, bare *judge) {
 	r.seen[d.Name] = [...]*judge{election, bare}
 }
 
-// finish fails the test if a judge saw what must not happen, prints a table, and writes it to the file of reportEnv, if
-// there is one.
+// finish fails the test if a judge saw what must not happen, and prints a table.
 func (r *report) finish(t *testing.T, terms string) {
 	var b strings.Builder
 	b.WriteString("| | terms | visits | two leaders | late visits | lock: hand-over | lock: rolling restart |")
@@ -66,11 +63,6 @@ func (r *report) finish(t *testing.T, terms string) {
 		"%s, %s/%s, %d processors, in %v.", termsEnv, terms, r.began.Format("2 January 2006 15:04"), r.server,
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Since(r.began).Round(time.Second))
 	t.Logf("%s\n\n%s", head, b.String())
-	if path := os.Getenv(reportEnv); path != "" {
-		if err := section.Write(path, "trial elections", head+"\n\n"+b.String()); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // gaps returns the median and the 99th percentile, in milliseconds.
