@@ -43,7 +43,7 @@ type Machine struct {
 	NativeRelease bool `json:"native_release"`
 }
 
-// settings say how the contestants were set up; see README.md for the reasons.
+// settings say how the contestants were set up.
 var settings = []string{
 	"One machine: redis-servers (no persistence) and clients share its processors; loopback.",
 	"Contestants over one client library get clients from one function (clients.go): connections for every goroutine, " +
