@@ -62,7 +62,7 @@ var floors = []string{
 	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
 	"go.yaml.in/yaml/v3",
 	"github.com/stretchr/testify", "go.uber.org/goleak",
-	"github.com/yuin/gopher-lua", // only for tests: see ADR 70
+	"github.com/yuin/gopher-lua", // only for tests: simulated nodes execute the scripts
 }
 
 func TestLibraryRequiresLittle(t *testing.T) {
