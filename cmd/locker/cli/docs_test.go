@@ -131,7 +131,6 @@ func normal(text string) string {
 		{`"label": "[^"]*"`, `"label": LABEL`},
 		{`\d+(\.\d+)?( ?(µs|ms|s)\b|m\d+s)?`, "#"},
 		{` +`, " "},
-		{`\(known: [^)]*\)`, "(known: these)"}, // a new setting or backend does not change the page
 		// Less is known of a node before its answer, or before the first renewal.
 		{`(?m)^ADDR (free|held) .*$`, "ADDR as it may be"},
 		{`the bound is #, `, ""},
