@@ -154,12 +154,14 @@ func (a *AllLease) ask(op string, request func(i int, part Lease) error) error {
 
 // Unlock releases all locks, at the same time, whatever happens to one of them; see [Lease.Unlock]. The error joins
 // those of the single locks, which name their keys. A nil error means that the store had all of the locks for this
-// lease until they were released, by this call or by earlier ones. What an earlier call has found out about a lock that
-// it could not release is reported again. Once earlier calls have found out the outcome for all locks, Unlock reports
-// only locks that were not held any more, or, if there was none, [ErrUnlocked].
+// lease until they were released, by this call or by earlier ones.
 //
-// If the lease has more than 1,024 locks, the first are released before the last. If the store does not answer, each
-// further 10,000 locks take a second more.
+// If Unlock is called again, it tries again for the locks whose outcome is unknown, and reports again what earlier
+// calls could not release. When there is nothing more to find out, it reports only the locks that were no longer held
+// or, if there was none, [ErrUnlocked].
+//
+// At most 1,024 locks are released at the same time. If the store does not answer, each further 10,000 locks take a
+// second more.
 func (a *AllLease) Unlock(ctx context.Context) error {
 	_ = a.finish(ErrUnlocked)
 	bound := time.NewTimer(releaseBound)

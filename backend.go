@@ -65,7 +65,8 @@ type Queuer interface {
 	//   - Once the call waits, it tolerates a failing store for its patience after the first contact that failed.
 	//   - The Grant says when the request was sent that set the TTL of the lock.
 	//   - After each contact with the store, the call calls req.Wait.Held, Answered or Failed, and it sleeps by
-	//     req.Wait.Sleep. These keep the two rules before, and call the hooks of the context's lockertrace.Trace.
+	//     req.Wait.Sleep. These methods decide when the call fails and with which error, as the rules above demand, and
+	//     call the hooks of the context's lockertrace.Trace.
 	Queue(ctx context.Context, req Request) (Grant, error)
 }
 
@@ -138,8 +139,8 @@ type Grant struct {
 	// passes it to Extend and Release. Most backends leave it nil.
 	Private any
 
-	// Sent is when the request was sent that set the TTL of the lock. The zero value means that this was not before
-	// Acquire or Queue was called.
+	// Sent is when the request was sent that set the TTL of the lock. The validity counts from then. The zero value
+	// stands for the time at which Acquire or Queue was called.
 	Sent time.Time
 
 	// Token is the owner value, if it differs from that of the request. A [Queuer] that makes several attempts uses a

@@ -246,7 +246,7 @@ func (l *lease) ask(
 // before. Later renewals use the smaller TTL. If the call fails for another reason, later renewals keep to the old TTL,
 // and the lock may have been extended nevertheless.
 //
-// The middleware sees a call of Extend. A Lease that is not from a [Client] may know nothing of d.
+// Middleware sees a call of Extend. A Lease that is not from a [Client] may ignore d.
 func ExtendTTL(ctx context.Context, lease Lease, d time.Duration) error {
 	return lease.Extend(context.WithValue(ctx, ttlKey{}, d))
 }

@@ -19,9 +19,9 @@ type Locker interface {
 	// Errors are of type [*Error] and match, with errors.Is, one of:
 	//
 	//   - ctx's error, if ctx ended. The error then also matches the result of the last contact with the store:
-	//     [ErrHeld] if the lock was held, or [ErrUnavailable] if the store failed or did not answer for a second. If
-	//     other callers of the same Client were ahead, it is their last contact, which does not count before it has been
-	//     answered or has timed out. If there was none, the error matches neither.
+	//     [ErrHeld] if the lock was held, or [ErrUnavailable] if the store failed or did not answer for a second. While
+	//     other callers of the same Client are ahead, their contacts count, once they are answered or have timed out.
+	//     Before the first contact, the error matches neither.
 	//   - [ErrUnavailable], if the store cannot be reached, does not answer, or refuses.
 	//   - [ErrInvalid], if the key or an option cannot be used.
 	//   - [ErrForeignKey], if the key holds something that is not a lock.
@@ -85,14 +85,14 @@ type Lease interface {
 	// release goes on in the background.
 	//
 	// A nil error means that the store still had the lock for this lease and has released it, or will release it at the
-	// end of [MinHold]. Err may have reported a loss before: a lease that has just expired can still be released in
-	// time. What a nil error proves on Redlock is in docs/safety.md.
+	// end of [MinHold]. Unlock can return nil even after Err has reported a loss, if the lease has expired and the store
+	// still had the lock. docs/safety.md says what a nil error proves on Redlock.
 	//
 	// Errors match:
 	//
 	//   - [ErrNotHeld] and [ErrLost], if the lock was no longer held. Access was not exclusive until the end.
-	//   - [ErrUnavailable], if the outcome is unknown. Call Unlock again to find it out. Do not repeat the work that the
-	//     lock protected because of this error: it was done.
-	//   - [ErrUnlocked], if an earlier call has found out the outcome. What that call returned is still what is known.
+	//   - [ErrUnavailable], if the outcome is unknown. Call Unlock again to find it out. This error says nothing about
+	//     the work that the lock protected, so it is no reason to repeat that.
+	//   - [ErrUnlocked], if an earlier call of Unlock has found out the outcome and returned it.
 	Unlock(ctx context.Context) error
 }

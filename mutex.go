@@ -7,7 +7,7 @@ import (
 )
 
 // Mutex returns a sync.Locker for the lock of key, for code that expects one. Its Lock waits for as long as it takes.
-// Several goroutines can share it, and each call of Mutex returns another one, as another process would.
+// Several goroutines can share it. Two sync.Lockers for one key exclude each other, too.
 //
 // A sync.Locker cannot report anything. So its methods panic where the program must not go on: Lock with the error of
 // l, for example if the store cannot be reached, and Unlock if the lock was lost while it was held. Between the two,

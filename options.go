@@ -70,8 +70,8 @@ func MaxHold(d time.Duration) Option {
 //
 // MinHold is for jobs that start at the same time of day on several machines and may take less time than the clocks of
 // these machines differ. Without it, a machine whose clock is behind finds the lock free again and runs the job a
-// second time. Only an Unlock that still finds the lock applies MinHold, also after MaxHold. A lock that is not
-// unlocked, or too late, ends with its TTL.
+// second time. MinHold takes effect only when Unlock still finds the lock, which may be after MaxHold. Otherwise the
+// lock ends with its TTL.
 func MinHold(d time.Duration) Option {
 	return func(o *options) { o.minHold = d }
 }

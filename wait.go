@@ -15,7 +15,7 @@ const silence = time.Second
 
 // Wait is what is known while a call waits for a lock: whether another owner has the lock, and since when the store
 // fails. It says how the wait goes on: for how long a failing store is tolerated, and with which error the call ends.
-// The [Client] waits by it for a store without a queue, and gives it to [Queuer.Queue] for a store that has one.
+// The [Client] uses it itself if the store has no queue, and otherwise passes it to [Queuer.Queue].
 //
 // Queue calls Held, Answered or Failed after each contact with the store, and sleeps by Sleep. The methods are for the
 // goroutine that has called Queue.
@@ -39,15 +39,14 @@ func NewWait(ctx context.Context, patience time.Duration, closing <-chan struct{
 	return &Wait{trace: lockertrace.From(ctx), patience: patience, closing: closing}
 }
 
-// EndWith makes the call also end with ErrClosed when the backend is closed, which closes closing.
+// EndWith makes the call end with ErrClosed when closing is closed, too. A backend closes that channel in its Close.
 func (w *Wait) EndWith(closing <-chan struct{}) { w.ending = closing }
 
 // Closing is closed when the Client is closed. It is for a sleep that is not made by Sleep.
 func (w *Wait) Closing() <-chan struct{} { return w.closing }
 
 // Held records an answer of the store: another owner has the lock, or waiters come before this call. From now on, the
-// call waits. held says what is known about the owner; nil says that not even this is known, as while a store cannot
-// tell.
+// call waits. held says what is known about the owner. It is nil if nothing is known.
 func (w *Wait) Held(held *HeldError) {
 	if w.waits = true; held != nil {
 		w.found(held)
@@ -113,15 +112,15 @@ func (w *Wait) note(over bool, took time.Duration, since time.Time, err error) e
 	return nil
 }
 
-// Left returns how much is left of the patience with a store that fails. It is all of it while the store answers.
+// Left returns how much is left of the patience with a store that fails: the whole patience while the store answers.
 func (w *Wait) Left() time.Duration {
 	_, failing, _ := w.seen()
 	return w.patience - failing
 }
 
 // Pause returns how long to wait before the next contact after one that has failed. The first pauses are short, because
-// servers restart, and later ones are longer. A store that rests has said when it will grant locks; then the waiters
-// should not all ask at once.
+// servers restart, and later ones are longer. If the store rests, the pause lasts until it grants locks again, and a
+// random time longer, so that waiters do not all ask at once.
 func (w *Wait) Pause() time.Duration {
 	_, failing, _ := w.seen()
 	return w.pause(failing)
