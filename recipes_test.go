@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/memory"
 )
 
@@ -26,8 +25,8 @@ func TestRecipesShowTheExamples(t *testing.T) {
 	}
 	source := text("recipes_test.go")
 	blocks := strings.Split(text("docs/recipes.md")+text("docs/what-it-is-not.md"), "```go\n")[1:]
-	if len(blocks) != 7 {
-		t.Errorf("%d programs, want 7", len(blocks))
+	if len(blocks) != 6 {
+		t.Errorf("%d programs, want 6", len(blocks))
 	}
 	for _, block := range blocks {
 		code, _, _ := strings.Cut(block, "```")
@@ -63,33 +62,6 @@ func Example_cron() {
 	// the report
 	// <nil>
 	// <nil>
-	// <nil>
-}
-
-func lead(ctx context.Context, l locker.Locker, work func(ctx context.Context, token uint64) error) error {
-	return election.Run(ctx, l, "scheduler", election.Config{
-		OnElected: func(ctx context.Context, term election.Term) error {
-			for ctx.Err() == nil { // it ends before anybody else leads
-				if err := work(ctx, term.Number); err != nil {
-					return err // another candidate leads next, or this one again
-				}
-			}
-			return nil
-		},
-	})
-}
-
-func Example_leader() {
-	l := memory.New()
-	defer l.Close()
-	ctx, stop := context.WithCancel(context.Background())
-	fmt.Println(lead(ctx, l, func(_ context.Context, token uint64) error {
-		fmt.Println("working, with token", token)
-		stop() // as on SIGTERM
-		return nil
-	}))
-	// Output:
-	// working, with token 1
 	// <nil>
 }
 

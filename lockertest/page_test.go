@@ -14,7 +14,6 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/lockertest"
-	"github.com/golocker/locker/memory"
 )
 
 // The programs of docs/testing-your-code.md are in this file.
@@ -28,8 +27,8 @@ func TestThePageShowsTheseTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := strings.Split(string(page), "```go\n")[1:]
-	if len(blocks) != 5 {
-		t.Errorf("%d programs, want 5", len(blocks))
+	if len(blocks) != 4 {
+		t.Errorf("%d programs, want 4", len(blocks))
 	}
 	for _, block := range blocks {
 		if code, _, _ := strings.Cut(block, "```"); !strings.Contains(string(source), code) {
@@ -111,21 +110,5 @@ func TestMyJobOutlivesAShortOutage(t *testing.T) {
 		if err := lease.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}
-	})
-}
-
-func TestSomebodyTakesOver(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // for the race detector, see below
-	synctest.Test(t, func(t *testing.T) {
-		store := memory.NewBackend()
-		dead, alive := locker.NewClient(store), locker.NewClient(store) // like two processes
-		if _, err := dead.Lock(t.Context(), "job", locker.NoRenewal()); err != nil {
-			t.Fatal(err)
-		}
-		lease, err := alive.Lock(t.Context(), "job") // waits for 10 s of virtual time
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = lease.Unlock(t.Context())
 	})
 }
