@@ -145,21 +145,19 @@ func (s State) takeable(owner string) error {
 
 // Names are the names in Redis that a lock uses. They are for tools that check permissions or clean up.
 type Names struct {
-	Keys     []string // those that belong to the lock alone; the lock itself comes first
-	Counter  string   // the fencing counter, which the lock shares with others; it must not be changed
-	Channels []string // those of its messages
-	Sharded  []string // those of its messages on a Redis Cluster
+	Keys    []string // those that belong to the lock alone; the lock itself comes first
+	Counter string   // the fencing counter, which the lock shares with others; it must not be changed
+	Channel string   // that of its messages
+	Sharded string   // that of its messages on a Redis Cluster
 }
 
 // NamesOf returns the names of the lock of key.
 func NamesOf(prefix, key string) Names {
 	k := script.KeysOf(prefix, key)
-	n := Names{
-		Keys:     []string{k.Lock, k.Wait(), k.Queue(), k.Turn()},
-		Counter:  k.Fence(),
-		Channels: []string{script.Inbox(prefix, key), k.Free()},
+	return Names{
+		Keys:    []string{k.Lock, k.Wait(), k.Queue(), k.Turn()},
+		Counter: k.Fence(),
+		Channel: script.Inbox(prefix, key),
+		Sharded: script.ShardedInbox(prefix, key, script.Slot(k.Lock)),
 	}
-	k.Sharded = true
-	n.Sharded = []string{script.ShardedInbox(prefix, key, script.Slot(k.Lock)), k.Free()}
-	return n
 }

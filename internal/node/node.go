@@ -202,9 +202,7 @@ func (n *Node) attempt(req *locker.Request) script.Attempt {
 }
 
 func (n *Node) keys(key string) script.Keys {
-	keys := script.KeysOf(n.prefix, key)
-	keys.Sharded = n.sharded
-	return keys
+	return script.KeysOf(n.prefix, key)
 }
 
 // keepsSlots reports whether a command may use only one hash slot. On a server whose driver does not say so, the first

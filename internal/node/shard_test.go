@@ -257,13 +257,12 @@ func TestChannelsOfAShardHaveItsSlot(t *testing.T) {
 	defer func() { _ = n.Close() }()
 	for _, key := range []string{"a", "a{b}c", "a}b", "{}"} {
 		k := n.keys(key)
-		for _, channel := range []string{k.Free(), n.inboxOf(k).channel} {
-			if script.Slot(channel) != script.Slot(k.Lock) {
-				t.Errorf("%s is not in the slot of %s", channel, k.Lock)
-			}
-			if words := script.Publish(channel, "").Words; words[0] != "SPUBLISH" {
-				t.Errorf("%s is published on with %s", channel, words[0])
-			}
+		channel := n.inboxOf(k).channel
+		if script.Slot(channel) != script.Slot(k.Lock) {
+			t.Errorf("%s is not in the slot of %s", channel, k.Lock)
+		}
+		if words := script.Publish(channel, "").Words; words[0] != "SPUBLISH" {
+			t.Errorf("%s is published on with %s", channel, words[0])
 		}
 	}
 }

@@ -153,7 +153,7 @@ func (r Release) alone() Command {
 		}
 		return turnReleaseScript.call([]string{r.Lock, r.Wait(), r.Queue(), r.Keys.Turn()}, r.text(), args)
 	default:
-		return releaseScript.call([]string{r.Lock, r.Wait()}, r.text(), args+":")
+		return releaseScript.call([]string{r.Lock, r.Wait()}, r.text(), args)
 	}
 }
 
@@ -174,14 +174,14 @@ func (k Keys) Inspect() Command {
 // g is the guard of the waiters for the lock, or nil. [ReadOwned] reads the reply.
 func (k Keys) Force(value string, tombstone time.Duration, turns bool, g *Guard) Command {
 	keys := []string{k.Lock, k.Wait(), k.Fence(), k.Queue()}
-	args := milliseconds(tombstone) + ":" + strconv.Itoa(len(value)) + ":" + value
+	args := milliseconds(tombstone) + ":" + value
 	switch {
 	case turns:
 		return forceScript.plain.call(append(keys, k.Turn()), args)
 	case g != nil:
-		return forceScript.guarded.call(g.keys(keys...), args+k.Free(), g.rest)
+		return forceScript.guarded.call(g.keys(keys...), args, g.rest)
 	default:
-		return forceScript.plain.call(keys, args+k.Free())
+		return forceScript.plain.call(keys, args)
 	}
 }
 

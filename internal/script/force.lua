@@ -2,8 +2,7 @@
 -- if the owner does not have the lock any more, or if the key holds something that is not a lock.
 --
 -- KEYS: 1 lock  2 waiters and tombstones  3 fencing counter  4 queue  5 turn, on Redlock only      (one hash slot)
--- ARGV: 1 "tomb:length:", the value that the lock had, which has that many bytes, and the channel to publish on that
---         the lock is free, empty for none. tomb is the life of the tombstone in ms. The value may be another
+-- ARGV: 1 "tomb:value": tomb is the life of the tombstone in ms; value is what the lock had. It may be another
 --         library's, with any bytes. Of a lock of this library, only the owner is compared: the counter, the number of
 --         the node and the mark may have changed since.
 --       guarded, on one server only: 2 guard, see guard.lua, and the key 5 marker
@@ -16,8 +15,7 @@
 -- include queue.lua
 lock, waiters, fence, queue, turn = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 -- if guarded: turn, marker, guard = nil, KEYS[5], ARGV[2]
-local tomb, length, rest = string.match(ARGV[1], '^(%d+):(%d+):(.*)$')
-local value, free = string.sub(rest, 1, tonumber(length)), string.sub(rest, length + 1)
+local tomb, value = string.match(ARGV[1], '^(%d+):(.*)$')
 local r = 0
 local cur = redis.pcall('GET', lock)
 if type(cur) == 'table' and not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
@@ -44,8 +42,6 @@ local _, given = pcall(function()
     if chan == '' or publish(chan, holder) ~= 0 then return 0 end
     redis.call('DEL', turn)
   end
-  local given = hand_on()
-  if free ~= '' and redis.call('EXISTS', lock) == 0 then publish(free, 'free') end
-  return given
+  return hand_on()
 end)
 return given == -1 and r + 8 or r

@@ -71,7 +71,7 @@ func TestForceLeavesWhatIsNotALockAlone(t *testing.T) {
 // is lost.
 func TestForceLeavesATombstone(t *testing.T) {
 	x := newLine(t)
-	e := listen(t, x.s, "B's", x.k.Free())
+	e := listen(t, x.s, "B's")
 	x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 	x.enqueue("b", patient+"B's")
 	value := strings.TrimSuffix(x.s.Cmd(t, "GET", "k").(string), "+")
@@ -86,16 +86,12 @@ func TestForceLeavesATombstone(t *testing.T) {
 	x.leave("b")
 	x.is("release of what nobody has", x.release("a", "0:0:0"), int64(4))
 	x.is("a late attempt", send(t, x.n, acquireScript, acquireCommand("a", 1, 0)), int64(-1))
-	// Subscribers are told if nobody queues.
-	x.enqueue("c", patient)
-	x.is("force", x.force(x.s.Cmd(t, "GET", "k").(string), false), int64(1))
-	e.hears(x.k.Free() + " free")
 }
 
 // In Redlock, the waiter that has the turn is notified again, or the turn goes to the next one.
 func TestForceGoesOnWithTheTurn(t *testing.T) {
 	x := newTurns(t)
-	e := listen(t, x.s, "A's", "B's", x.k.Free())
+	e := listen(t, x.s, "A's", "B's")
 	x.has("a", x.ask("a", forTurn+"A's"), false)
 	acquire(t, x.n, "l", 10*time.Second)
 	x.waits("b", x.ask("b", forTurn+"B's"), 0)

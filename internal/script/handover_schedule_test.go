@@ -172,7 +172,7 @@ func TestSchedulePublishRefused(t *testing.T) {
 	mute.n = reach(t, x.s, func() (redis.Conn, error) {
 		return redis.Dial("tcp", x.s.Addr(), redis.DialUsername("mute"), redis.DialPassword("pw"))
 	})
-	e := listen(t, x.s, "B's", "free")
+	e := listen(t, x.s, "B's")
 	mute.enqueue("a", patient)
 	x.enqueue("b", patient+"B's")
 	x.enqueue("c", patient+"B's")
@@ -185,7 +185,7 @@ func TestSchedulePublishRefused(t *testing.T) {
 	x.waits("d", mute.enqueue("d", patient), 0)
 	x.held("c")
 	x.is("plain release", send(t, mute.n, releaseScript, releaseScript.Command(releaseKeys(x.k),
-		text("c"), undoing("0:0:0:free"))), int64(1))
+		text("c"), undoing("0:0:0"))), int64(1))
 	e.hears()
 }
 

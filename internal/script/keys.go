@@ -10,11 +10,7 @@ import (
 // lock excludes programs that use another library's SET NX PX on the same key. All other names have the same hash slot,
 // because a script on Redis Cluster may use one slot only.
 type Keys struct {
-	Lock string
-
-	// Sharded says that the lock is on a Redis Cluster. Its channels are sharded ones then.
-	Sharded bool
-
+	Lock   string
 	prefix string
 }
 
@@ -64,15 +60,6 @@ func (k Keys) Queue() string { return k.own(queueName) }
 
 // Turn is the key with the waiter whose turn it is to ask the nodes of a Redlock.
 func (k Keys) Turn() string { return k.own(turnName) }
-
-// Free is the channel on which force.lua publishes that the lock is free, if nobody queues for it.
-func (k Keys) Free() string {
-	name := k.own(":free")
-	if k.Sharded {
-		name += sharded
-	}
-	return name
-}
 
 // sharded ends the names of sharded channels, and of no others; see publish.lua.
 const sharded = ":sharded"

@@ -29,30 +29,23 @@ func TestPlainAndQueuedExcludeEachOther(t *testing.T) {
 	}
 }
 
-func TestPlainReleaseRestsAndHints(t *testing.T) {
+func TestPlainReleaseRests(t *testing.T) {
 	x := newLine(t)
-	e := listen(t, x.s, "free:k")
 	release := func(o, args string) drivers.Reply {
 		t.Helper()
 		return send(t, x.n, releaseScript, releaseScript.Command(releaseKeys(x.k), text(o), undoing(args)))
 	}
 	token := acquire(t, x.n, "a", 10*time.Second)
-	x.is("another's release", release("b", "0:0:0:free:k"), int64(4))
-	e.hears()
-	x.is("release", release("a", "10000:0:"+fmt.Sprint(token)+":free:k"), int64(1))
-	e.hears("free:k free")
-	x.is("release, again", release("a", "10000:0:0:free:k"), int64(2))
-	e.hears()
+	x.is("another's release", release("b", "0:0:0"), int64(4))
+	x.is("release", release("a", "10000:0:"+fmt.Sprint(token)), int64(1))
+	x.is("release, again", release("a", "10000:0:0"), int64(2))
 	acquire(t, x.n, "b", 10*time.Second)
-	x.is("release after a newer token", release("b", "0:0:"+fmt.Sprint(token)+":free:k"), int64(3))
-	e.hears("free:k free")
+	x.is("release after a newer token", release("b", "0:0:"+fmt.Sprint(token)), int64(3))
 	acquire(t, x.n, "c", 10*time.Second)
-	x.is("a clean-up", release("c", "10000:0:0:"), int64(1))
-	e.hears()
+	x.is("a clean-up", release("c", "10000:0:0"), int64(1))
 	acquire(t, x.n, "d", 10*time.Second)
-	x.is("release with rest", release("d", "10000:5000:0:free:k"), int64(1))
-	x.is("again", release("d", "10000:9000:0:free:k"), int64(2))
-	e.hears()
+	x.is("release with rest", release("d", "10000:5000:0"), int64(1))
+	x.is("again", release("d", "10000:9000:0"), int64(2))
 	x.held("hold:d")
 	if left := x.s.PTTL(t, "k"); left > 5*time.Second {
 		t.Errorf("it rests for %v", left)

@@ -82,7 +82,7 @@ func TestCostOfAnUncontendedLock(t *testing.T) {
 	}
 	calls("release", 1+1, held(func() {
 		x.is("release", send(t, x.n, releaseScript, releaseScript.Command(
-			releaseKeys(k), text("a"), "0:0:9999999999999999:")), int64(1))
+			releaseKeys(k), text("a"), "0:0:9999999999999999")), int64(1))
 	}))
 	calls("handover", 1+4, held(func() { x.is("handover", x.release("a", "0:0:9999999999999999"), int64(1)) }))
 	calls("turnrelease", 1+2, held(func() {

@@ -69,7 +69,7 @@ func TestScriptsTellNodesApart(t *testing.T) {
 	}
 	acquire := func(o string) drivers.Reply { return ask(acquireScript, acquireKeys(k), text(o), "60000", "1", "0") }
 	release := func(o, tomb string) drivers.Reply {
-		return ask(releaseScript, releaseKeys(k), text(o), undoing(tomb+":0:0:"))
+		return ask(releaseScript, releaseKeys(k), text(o), undoing(tomb+":0:0"))
 	}
 	counter, _ := acquire("a|3").(int64)
 	if counter <= 0 {
@@ -108,7 +108,7 @@ func TestScriptsTellNodesApart(t *testing.T) {
 	x.is("an attempt that was cleaned up under another number", acquire("a|3"), int64(-1))
 	x.exhume("a")
 	acquire("a|3")
-	x.is("release of what is newer, by another number", ask(releaseScript, releaseKeys(k), text("a|1"), "0:0:"+token+":"),
+	x.is("release of what is newer, by another number", ask(releaseScript, releaseKeys(k), text("a|1"), "0:0:"+token),
 		int64(3*32+3))
 	acquire("a|3")
 	x.is("handover by another number", x.line.release("a|1", "0:0:0"), int64(3*32+1))

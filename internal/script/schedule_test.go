@@ -44,7 +44,7 @@ func (x nodes) step(what string) drivers.Reply {
 		return send(x.t, x.n, raiseScript, raiseScript.Command(ownedKeys(k), text(owner), fmt.Sprintf("%016s", words[4])))
 	case "releases":
 		return send(x.t, x.n, releaseScript, releaseScript.Command(
-			releaseKeys(k), text(owner), undoing("0:0:0:")))
+			releaseKeys(k), text(owner), undoing("0:0:0")))
 	}
 	x.t.Fatalf("no such step: %s", what)
 	return nil

@@ -60,7 +60,7 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 		// Counters beyond the clock.
 		both(acquireScript, acquireKeys(k), text("z"), "60000", "9007199254740991", "0")
 		both(raiseScript, ownedKeys(k), text("z"), "8000000000000000")
-		both(releaseScript, releaseKeys(k), text("z"), undoing("0:0:0:"))
+		both(releaseScript, releaseKeys(k), text("z"), undoing("0:0:0"))
 		turns := round%2 == 1
 		for range 40 {
 			owner := string(owners[rnd.IntN(len(owners))])
@@ -95,7 +95,7 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 			case dice < 11:
 				both(extendScript, ownedKeys(k), own, "60000", fmt.Sprint(8000000000000000+rnd.IntN(12)))
 			case dice < 12:
-				both(releaseScript, releaseKeys(k), own, undoing(undo+":"+channel))
+				both(releaseScript, releaseKeys(k), own, undoing(undo))
 			case dice < 14:
 				both(inspectScript, queueKeys(k))
 			case dice < 15:
@@ -106,7 +106,7 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 				value, _ := s.Cmd(t, "GET", k.Lock).(string)
 				value = pick(rnd, value, strings.TrimSuffix(value, "+"), "0000000000000001"+own, "hold:"+owner, owner)
 				for range 1 + rnd.IntN(2) { // and once again
-					both(forceScript, names, fmt.Sprintf("60000:%d:%s%s", len(value), value, pick(rnd, "", "0")))
+					both(forceScript, names, "60000:"+value)
 				}
 			default: // something is lost
 				lost := pick(rnd, k.Lock, k.Lock, k.Turn(), k.Queue(), k.Wait())

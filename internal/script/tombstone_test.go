@@ -32,7 +32,7 @@ func TestKindsOfTombstones(t *testing.T) {
 		func(o, args string) drivers.Reply { return x.line.release(o, args) },
 		func(o, args string) drivers.Reply { return x.release(o + ":" + args + ":") },
 		func(o, args string) drivers.Reply {
-			return send(t, x.n, releaseScript, releaseScript.Command(releaseKeys(x.k), text(o), undoing(args+":")))
+			return send(t, x.n, releaseScript, releaseScript.Command(releaseKeys(x.k), text(o), undoing(args)))
 		},
 	} {
 		x.s.Cmd(t, "FLUSHALL")
@@ -168,7 +168,7 @@ func TestReleaseSucceedsWithoutATombstone(t *testing.T) {
 	x := newLine(t)
 	acquire(t, x.n, "a", 10*time.Second)
 	x.s.Cmd(t, "SET", x.k.Wait(), "not a hash")
-	x.is("release", send(t, x.n, releaseScript, releaseScript.Command(releaseKeys(x.k), text("a"), undoing("10000:0:0:"))),
+	x.is("release", send(t, x.n, releaseScript, releaseScript.Command(releaseKeys(x.k), text("a"), undoing("10000:0:0"))),
 		int64(1))
 	x.held("")
 }

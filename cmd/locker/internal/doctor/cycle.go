@@ -171,16 +171,16 @@ func (p *patient) whyDeaf(ctx context.Context) error {
 
 // subscribe subscribes to a channel of a lock.
 func (p *patient) subscribe(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-	_, channels := p.publishing(node.NamesOf(p.e.Prefix, p.probe("lock")))
+	_, channel := p.publishing(node.NamesOf(p.e.Prefix, p.probe("lock")))
 	switch s := p.Driver.(type) {
 	case drivers.ShardSubscriber:
-		return s.SubscribeShard(ctx, channels[0], l)
+		return s.SubscribeShard(ctx, channel, l)
 	case drivers.Subscriber:
 		sub, err := s.Subscribe(ctx, l)
 		if err != nil {
 			return nil, err
 		}
-		if err := sub.Subscribe(channels[0]); err != nil {
+		if err := sub.Subscribe(channel); err != nil {
 			_ = sub.Close()
 			return nil, err
 		}

@@ -17,7 +17,7 @@ type trial struct {
 
 func (p *patient) trials() []trial {
 	names := node.NamesOf(p.e.Prefix, p.probe("rights"))
-	publish, channels := p.publishing(names)
+	publish, channel := p.publishing(names)
 	lock, waiters, queue := names.Keys[0], names.Keys[1], names.Keys[2]
 	ts := []trial{
 		{"mset", drivers.Command{"MSET", lock, "probe"}},
@@ -40,7 +40,7 @@ func (p *patient) trials() []trial {
 		{"hget", drivers.Command{"HGET", waiters, "probe"}},
 		{"hscan", drivers.Command{"HSCAN", waiters, "0"}},
 		{"hdel", drivers.Command{"HDEL", waiters, "probe"}},
-		{strings.ToLower(publish), drivers.Command{publish, channels[0], ""}},
+		{strings.ToLower(publish), drivers.Command{publish, channel, ""}},
 		{"eval", drivers.Command{"EVAL", "return 1", "1", lock}},
 		{"evalsha", drivers.Command{"EVALSHA", strings.Repeat("0", 40), "1", lock}}, // NOSCRIPT is accepted
 	}
@@ -50,12 +50,12 @@ func (p *patient) trials() []trial {
 	return ts
 }
 
-// publishing returns the command that publishes on the channels of a lock, and these channels.
-func (p *patient) publishing(names node.Names) (command string, channels []string) {
+// publishing returns the command that publishes on the channel of a lock, and this channel.
+func (p *patient) publishing(names node.Names) (command, channel string) {
 	if p.sharded() {
 		return "SPUBLISH", names.Sharded
 	}
-	return "PUBLISH", names.Channels
+	return "PUBLISH", names.Channel
 }
 
 // sharded reports whether the node is a Redis Cluster.
@@ -151,10 +151,8 @@ func (p *patient) patterns(ctx context.Context) (missing []string) {
 		for _, name := range append(names.Keys, names.Counter) {
 			cmds = append(cmds, drivers.Command{"EXISTS", name})
 		}
-		publish, channels := p.publishing(names)
-		for _, channel := range channels {
-			cmds = append(cmds, drivers.Command{publish, channel, ""})
-		}
+		publish, channel := p.publishing(names)
+		cmds = append(cmds, drivers.Command{publish, channel, ""})
 		replies, err := p.ask(ctx, cmds...)
 		if err != nil {
 			return missing
