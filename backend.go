@@ -109,24 +109,6 @@ type Request struct {
 
 	// Wait, for Queue, is what is known of the wait, and says how it goes on. It is not nil.
 	Wait *Wait
-
-	// The following are what Wait has, for a backend that does not use it.
-
-	// Closing, for Queue, is closed when the Client is closed.
-	Closing <-chan struct{}
-
-	// Waiting, for Queue, must be called once when the call learns that another owner holds the lock, with what is
-	// known about the holder. held is not nil.
-	Waiting func(held *HeldError)
-
-	// Patience, for Queue, is how long the call tolerates a failing store while it waits. 0 means not at all.
-	Patience time.Duration
-
-	// Failing, for Queue, must be called while the call waits: with the error of each contact with the store that
-	// failed, and with a nil error when the store answers again. since is when the first contact began that has failed
-	// since the last answer. The Client passes this on to the callers that wait behind this one, whose patience also
-	// starts at since.
-	Failing func(since time.Time, err error)
 }
 
 // Grant is the result of a successful Acquire or Queue.

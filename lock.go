@@ -70,9 +70,8 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 		grant, err = c.backend.Acquire(ctx, req)
 	} else {
 		req.Wait = &queue.Wait
-		req.Closing, req.Failing, req.Patience, req.Waiting = c.closing, queue.failing, o.patience, queue.Held
 		grant, err = c.queuer.Queue(ctx, req)
-		req.Wait, req.Closing, req.Waiting, req.Failing = nil, nil, nil, nil
+		req.Wait = nil
 	}
 	sent := start
 	if err = fromBackend(err); err == nil {
@@ -124,10 +123,9 @@ func (c *Client) begin(trace *lockertrace.Trace, req Request, start time.Time, o
 func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueue) (*lease, error) {
 	news := &news{live: func() bool { return false }, stop: func() {}}
 	defer func() { news.stop() }()
-	queue.patience, queue.closing = o.patience, c.closing
 	for n := 0; ; n++ {
 		asked := time.Now()
-		queue.waits, queue.ending = false, nil
+		queue.begin(o.patience, c.closing)
 		l, err := c.attempt(ctx, key, o, queue)
 		if err == nil {
 			return l, nil
@@ -149,7 +147,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			pause = pollDelay(n, heldOf(err).Remaining, news.live())
 		case isFault(err):
 			took := time.Since(asked)
-			if queue.waits { // the store answered during this attempt, and the Queuer has recorded when it began to fail
+			if queue.Waits() { // the store answered during this attempt, and the Queuer has recorded when it began to fail
 				asked = time.Now()
 				takenFrom(ctx).failing(time.Time{})
 			}

@@ -22,12 +22,12 @@ const silence = time.Second
 type Wait struct {
 	trace     *lockertrace.Trace
 	announced bool // Trace.Waiting was called
-	waits     bool // the call of Queue in progress has found the lock held
 	patience  time.Duration
 	closing   <-chan struct{} // of the Client
 	ending    <-chan struct{} // see EndWith
 
 	mu     sync.Mutex // guards the following, which callers behind the one at the front read
+	waits  bool       // the call of Queue in progress has found the lock held
 	held   error      // the last answer that the lock is held; nil if there was none
 	fault  error      // of the last contact with the store; nil if the store answered
 	faulty time.Time  // when the first contact began that has failed since the last answer
@@ -39,23 +39,34 @@ func NewWait(ctx context.Context, patience time.Duration, closing <-chan struct{
 	return &Wait{trace: lockertrace.From(ctx), patience: patience, closing: closing}
 }
 
-// EndWith makes the call end with ErrClosed when closing is closed, too. A backend closes that channel in its Close.
+// begin begins a call of Queue.
+func (w *Wait) begin(patience time.Duration, closing <-chan struct{}) {
+	w.patience, w.closing, w.ending = patience, closing, nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waits = false
+}
+
+// EndWith makes the call also end with ErrClosed when the backend is closed, which closes closing.
 func (w *Wait) EndWith(closing <-chan struct{}) { w.ending = closing }
 
 // Closing is closed when the Client is closed. It is for a sleep that is not made by Sleep.
 func (w *Wait) Closing() <-chan struct{} { return w.closing }
 
 // Held records an answer of the store: another owner has the lock, or waiters come before this call. From now on, the
-// call waits. held says what is known about the owner. It is nil if nothing is known.
+// call waits. held says what is known about the owner; nil says that not even this is known, as while a store cannot
+// tell. If it is nil, a fault that was recorded stays.
 func (w *Wait) Held(held *HeldError) {
-	if w.waits = true; held != nil {
+	w.mu.Lock()
+	w.waits = true
+	w.mu.Unlock()
+	if held != nil {
 		w.found(held)
 	}
 }
 
 // found is Held for an error that matches ErrHeld.
 func (w *Wait) found(held error) {
-	w.waits = true
 	if !w.announced {
 		w.announced = true
 		waiting(w.trace, heldOf(held))
@@ -67,11 +78,15 @@ func (w *Wait) found(held error) {
 func (w *Wait) saw(held error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held, w.fault = held, nil
+	w.waits, w.held, w.fault = true, held, nil
 }
 
 // Waits reports whether Held was called in this call of Queue.
-func (w *Wait) Waits() bool { return w.waits }
+func (w *Wait) Waits() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.waits
+}
 
 // Answered records that the store has answered, whatever it was.
 func (w *Wait) Answered() {
@@ -88,7 +103,7 @@ func (w *Wait) Failed(ctx context.Context, since time.Time, err error) error {
 	if end := w.note(ctx.Err() != nil, time.Since(since), since, err); end != nil {
 		return end
 	}
-	if !w.waits || w.Left() <= 0 {
+	if !w.Waits() || w.Left() <= 0 {
 		return err
 	}
 	return nil
@@ -190,6 +205,8 @@ func (w *Wait) last(unseen error) error {
 		return w.fault
 	case w.held != nil:
 		return w.held
+	case w.waits:
+		return &HeldError{}
 	}
 	return unseen
 }
@@ -220,13 +237,4 @@ func (w *Wait) Failing() (since time.Time, err error) {
 		return time.Time{}, nil
 	}
 	return w.faulty, w.fault
-}
-
-// failing is for backends that record faults by Request.Failing.
-func (w *Wait) failing(since time.Time, err error) {
-	if err == nil {
-		w.Answered()
-		return
-	}
-	_ = w.note(false, 0, since, err)
 }

@@ -131,7 +131,7 @@ type patient struct {
 }
 
 func (p patient) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	*p.seen = req.Patience
+	*p.seen = req.Wait.Left()
 	return p.Backend.Queue(ctx, req)
 }
 

@@ -219,7 +219,7 @@ func request(key string, ttl time.Duration) locker.Request {
 }
 
 func held(b locker.Backend, req locker.Request, sent time.Time, g locker.Grant) *holding {
-	req.Fence, req.Private, req.Wait, req.Closing, req.Waiting = g.Fence, g.Private, nil, nil, nil
+	req.Fence, req.Private, req.Wait = g.Fence, g.Private, nil
 	if g.Token != "" {
 		req.Token = g.Token
 	}

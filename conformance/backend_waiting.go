@@ -52,7 +52,6 @@ func queueFor(ctx context.Context, b locker.Backend, key string, ttl, patience t
 	}})
 	req := request(key, ttl)
 	req.Wait = locker.NewWait(ctx, patience, closing)
-	req.Waiting, req.Patience, req.Closing = req.Wait.Held, patience, closing
 	q.wait = req.Wait
 	go func() {
 		defer close(q.done)

@@ -11,7 +11,6 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/node"
 	"github.com/golocker/locker/internal/settings"
-	"github.com/golocker/locker/lockertrace"
 )
 
 // quantum is what nodes round their clocks down to, in µs. Counters of nodes whose clocks differ by some milliseconds
@@ -75,18 +74,22 @@ func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	if err := b.check(&req); err != nil {
 		return locker.Grant{}, err
 	}
-	w := &waiter{b: b, req: req, trace: lockertrace.From(ctx)}
+	req.Wait.EndWith(b.closing)
+	w := &waiter{b: b, req: req}
 	if faulty := b.faulty.Load(); faulty || !b.hints.contended(req.Key) {
+		asked := time.Now()
 		g, err := w.attempt(ctx, faulty)
 		if !errors.Is(err, locker.ErrHeld) {
 			return g, err
 		}
-		w.learn(err)
+		_ = w.learn(ctx, asked, err)
+		w.pacing.failed++
 	}
 	g, err := w.run(ctx)
 	switch {
 	case err != nil:
 		w.leave()
+		err = w.withVotes(err)
 	case w.turn != nil:
 		w.turn.Used()
 	}

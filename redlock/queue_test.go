@@ -105,37 +105,6 @@ func TestWaiterIsNotHeldUpByItsOwnAttempt(t *testing.T) {
 	})
 }
 
-// When a lock has ended by its time and another is there, the waiter that had the turn has probably taken it, and the
-// others need not ask the nodes. They believe that once between two attempts, and not while nodes fail.
-func TestWaiterLetsOneAttemptBe(t *testing.T) {
-	const ttl = time.Second
-	virtual.Test(t, func(t *testing.T) {
-		w := &waiter{}
-		look := func(after, left time.Duration, want bool) {
-			t.Helper()
-			time.Sleep(after)
-			if got := w.changed(left); got != want {
-				t.Errorf("changed: %v, want %v", got, want)
-			}
-		}
-		look(0, ttl, false)       // the first look
-		look(ttl/2, ttl, false)   // extended
-		look(ttl+1, ttl, true)    // another one
-		look(ttl+1, ttl, false)   // again
-		look(ttl/2, 0, true)      // free
-		look(ttl, 0, false)       // still free
-		look(ttl, ttl, false)     // taken
-		w.waived = false          // as after an attempt
-		look(ttl/2, ttl/2, false) // the same lock
-		w.moved = true
-		look(ttl+1, ttl, false)
-		w.moved, w.fault = false, locker.ErrNoQuorum
-		look(ttl+1, ttl, false)
-		w.fault = nil
-		look(ttl+1, ttl, true)
-	})
-}
-
 // A client that reaches only the node that keeps the queue tries again and again. What its attempts leave there for a
 // while looks like the lock of one holder after another. A waiter finds out nevertheless that the lock is free.
 func TestClientThatReachesOnlyTheQueueHoldsUpNobody(t *testing.T) {

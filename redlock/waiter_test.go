@@ -384,6 +384,34 @@ func TestQuorumIsLostWhileWaiting(t *testing.T) {
 	}
 }
 
+// The node that keeps the queue still says who has the lock. That does not show that there is a quorum, so the patience
+// of the waiter ends.
+func TestQueueShowsNoQuorum(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		holder, w := s.client(), s.client()
+		lease, err := holder.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		time.AfterFunc(time.Second, func() {
+			for i := 1; i <= 3; i++ {
+				s.set(1, (queueNode+i)%5, "dead")
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		_, err = w.Lock(ctx, "k")
+		assert.ErrorIs(t, err, locker.ErrNoQuorum)
+		assert.Less(t, time.Since(began), 2*locker.DefaultPatience)
+		require.NoError(t, lease.Unlock(t.Context()))
+		for i := range s.nodes {
+			s.set(1, i, "")
+		}
+		time.Sleep(time.Minute)
+		s.close()
+	})
+}
+
 // start is when the bubble began.
 func start(*testing.T) time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) }
 
@@ -496,34 +524,4 @@ func TestAloneAgain(t *testing.T) {
 		}
 		s.close()
 	})
-}
-
-// Pauses double from attempt to attempt up to a limit. Two waiters that fail together get different pauses.
-func TestBackoff(t *testing.T) {
-	for _, tt := range []struct {
-		failed int
-		most   time.Duration
-	}{
-		{0, 2 * time.Millisecond},
-		{1, 4 * time.Millisecond},
-		{2, 8 * time.Millisecond},
-		{3, 16 * time.Millisecond},
-		{4, 32 * time.Millisecond},
-		{5, 64 * time.Millisecond},
-		{6, 100 * time.Millisecond},
-		{7, 100 * time.Millisecond},
-		{1000, 100 * time.Millisecond},
-	} {
-		seen := map[time.Duration]bool{}
-		for range 1000 {
-			d := backoff(tt.failed)
-			if d < tt.most/2 || d >= tt.most {
-				t.Fatalf("after %d attempts a pause of %v, want %v to %v", tt.failed, d, tt.most/2, tt.most)
-			}
-			seen[d] = true
-		}
-		if len(seen) == 1 {
-			t.Errorf("after %d attempts always the same pause", tt.failed)
-		}
-	}
 }

@@ -145,8 +145,8 @@ func (w *waiter) granted(p script.Position) (locker.Grant, error) {
 		w.placed = true
 		return locker.Grant{}, w.give(locker.ErrClosed)
 	}
-	// The grant keeps the waiter for as long as the lock is held. It does not need these.
-	w.ctx, w.req.Wait, w.req.Waiting, w.req.Failing = nil, nil, nil, nil
+	// The grant keeps the waiter for as long as the lock is held. It needs neither.
+	w.ctx, w.req.Wait = nil, nil
 	return locker.Grant{Fence: p.Counter, Token: w.req.Token, Sent: w.start, Private: w}, nil
 }
 

@@ -53,7 +53,7 @@ var guardMutants = []mutant{
 		[]patch{{"internal/node/guard.go", "n.guard == nil || d <= n.maxTTL", "n.guard == nil || d > 0"}},
 		[]killer{test("single", "TestLongerThanTheGuard"), test("redlock", "TestAnotherGuard")}},
 	{"a waiter polls nodes that rest",
-		[]patch{{"redlock/waiter.go", "	case rest > 0:\n", "	case rest > time.Hour:\n"}},
+		[]patch{{"redlock/pacing.go", "	case rest > 0:\n", "	case rest > time.Hour:\n"}},
 		[]killer{test("redlock", "TestWaiterBearsNodesThatRest")}},
 	{"the guard does not hear that the server keeps slots apart",
 		[]patch{{"internal/node/node.go", "n.pipeline.KeepsSlots() || n.granting.KeepsSlots()", "n.pipeline.KeepsSlots()"}},
