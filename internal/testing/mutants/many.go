@@ -14,7 +14,7 @@ var manyMutants = []mutant{
 			"	err = f(context.WithValue(ctx, takenKey{}, t))\n	defer func() { t.end(ctx, lease != nil) }()\n	if err"}},
 		[]killer{test(".", "TestPanicLeavesNoLock")}},
 	{"many: a panic in a hook leaves the grant",
-		[]patch{{"lock.go", "if l == nil { // also", "if l == nil && err != nil { // also"}},
+		[]patch{{"client.go", "if l == nil { // also", "if l == nil && err != nil { // also"}},
 		[]killer{test(".", "TestPanicLeavesNoLock")}},
 	{"many: a panic in a hook leaves the leases of a step",
 		[]patch{{"client.go", "if len(leases) < len(keys) {", "if len(leases) == 0 {"}},

@@ -25,7 +25,7 @@ func TestSteps(t *testing.T) {
 		"EVALSHA x 4 k w q {k}:lockturn w 10:0:":       {{"turn", "k", "w", false}},
 		"EVALSHA x 4 k w q {k}:lockturn |a|1| 0:0:7:w": {{"turnrelease", "k", "a", false}},
 		"EVALSHA x 4 k w f q":                          {{"inspect", "k", "", false}},
-		"EVALSHA x 4 k w f q 10:abc":                 {{"force", "k", "10:abc", false}},
+		"EVALSHA x 4 k w f q 10:abc":                   {{"force", "k", "10:abc", false}},
 		"EVALSHA x 3 k w f 1 1 1000 |a|1|":             {{"acquire", "k", "a", true}},
 		"EVALSHA x 1 k 0 1 0000000000000007|a|1|":      {{"release", "k", "a", true}},
 		"EVALSHA x 4 k w f l 1 1 9 |a|1| 0000000000000007|b|": {
@@ -33,7 +33,7 @@ func TestSteps(t *testing.T) {
 		"EVALSHA x 4 k w f g |a|1|l 1000 1:0:12200":    {{"acquire", "k", "a", false}},
 		"EVALSHA x 5 k w f q g |a|1| 10:0:0:12200:a:b": {{"enqueue", "k", "a", false}},
 		"EVALSHA x 5 k w f q g |a|1| 0:0:7:12200":      {{"handover", "k", "a", false}},
-		"EVALSHA x 5 k w f q g 10:abc 12200":         {{"force", "k", "10:abc", false}},
+		"EVALSHA x 5 k w f q g 10:abc 12200":           {{"force", "k", "10:abc", false}},
 		"EVALSHA x 5 k w f g l 1 1 9 |a|1| 12200 0000000000000007|b|": {
 			{"acquire", "k", "a", true}, {"release", "l", "b", true}},
 		"EVALSHA x 1 g 12200":                nil,
