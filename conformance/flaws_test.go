@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -310,6 +311,34 @@ var storeFlaws = []flaw{
 				req.Wait.Held(&locker.HeldError{Label: req.Label})
 			}
 			return g, err
+		}
+	}},
+	{name: "a waiter waits for the TTL that it saw first", fails: []string{"ExpiryFrees"}, store: func(s *store) {
+		var mu sync.Mutex
+		owners := map[string]string{} // by key; empty after a release
+		owned := func(req locker.Request, token string) (before string) {
+			mu.Lock()
+			defer mu.Unlock()
+			before, owners[req.Key] = owners[req.Key], token
+			return before
+		}
+		s.attempts(func(next acquireCall) acquireCall {
+			return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+				first := s.of(req.Key)
+				g, err := next(ctx, req)
+				if err != nil {
+					return g, err
+				}
+				if before := owned(req, req.Token); before != "" && first.held() && first.Token != before {
+					<-ctx.Done()
+				}
+				return g, err
+			}
+		})
+		release := s.release
+		s.release = func(ctx context.Context, req locker.Request) error {
+			owned(req, "")
+			return release(ctx, req)
 		}
 	}},
 	{name: "a waiter of a closed client finds the lock held", store: func(s *store) {

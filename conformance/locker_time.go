@@ -67,6 +67,29 @@ func expiryFrees(t testing.TB, h Harness) {
 			t.Fatalf("Lock of a lock whose holder has crashed: expected a lease, seen %v", w.err)
 		}
 	}
+	shorterThanSeen(t, h, ls)
+}
+
+// shorterThanSeen covers a waiter that has seen a lock with a long TTL. The next holder has a shorter one, and crashes.
+func shorterThanSeen(t testing.TB, h Harness, ls []locker.Locker) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	holder := lock(t, ls[0], "shorter", locker.TTL(longTTL))
+	crashes := wait(ctx, ls[1], "shorter", locker.TTL(h.short()), locker.NoRenewal())
+	crashes.settle(stall)
+	behind := wait(ctx, ls[2], "shorter")
+	behind.settle(stall)
+	unlock(t, holder)
+	select {
+	case <-crashes.done:
+		await(t, "the lock to go to the waiter when the shorter TTL is over", behind.done, h.short()+h.late()+slack)
+	case <-behind.done: // the store does not keep the order
+	}
+	if behind.err != nil {
+		t.Fatalf("Lock of a lock whose last holder has crashed: expected a lease, seen %v", behind.err)
+	}
+	unlock(t, behind.lease)
+	<-crashes.done
 }
 
 func untilIsConservative(t testing.TB, h Harness) {
