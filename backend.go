@@ -118,7 +118,8 @@ type Grant struct {
 	Fence uint64
 
 	// Private is what the backend needs to know about this grant later, such as which nodes granted it. The Client
-	// passes it to Extend and Release. Most backends leave it nil.
+	// passes it to Extend and Release. Most backends leave it nil. A map of leases in the backend would leak instead,
+	// because only the Client knows when a lease is over.
 	Private any
 
 	// Sent is when the request was sent that set the TTL of the lock. The validity counts from then. The zero value

@@ -150,8 +150,9 @@ func (t *taken) inOneStep(ctx context.Context, l Locker, opts []Option) (*AllLea
 	})
 }
 
-// inOrder acquires the locks one after the other. If one is lost before the others are acquired, the error is a
-// *lostEarly.
+// inOrder acquires the locks one after the other, and keeps those that it has while it waits for the next. If it waited
+// without them, a caller with many keys could starve behind callers with one. If one is lost before the others are
+// acquired, the error is a *lostEarly.
 func (t *taken) inOrder(
 	ctx context.Context, acquire func(ctx context.Context, key string) (Lease, error),
 ) (*AllLease, error) {

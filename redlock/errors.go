@@ -17,6 +17,8 @@ import (
 //   - [locker.ErrNoQuorum] and [locker.ErrUnavailable] if too few answered in time, or too many rest; see [Guard];
 //   - [locker.ErrForeignKey] if so many nodes have something else under the key that the others make no majority;
 //   - [locker.ErrInvalid] if so many nodes have clients with another restart guard that the others make no majority.
+//
+// It does not match the error of a single vote: one that says "held", among four nodes that are down, is not a holder.
 type QuorumError struct {
 	Op    string // "acquire", "extend", "verify" or "release"
 	Need  int    // how many nodes make a majority
