@@ -489,7 +489,7 @@ var storeFlaws = []flaw{
 		store: func(s *store) { s.verify = s.extend }},
 }
 
-// knownBugs are bugs that lock libraries and hand-made locks have shipped. README.md lists them.
+// knownBugs are bugs that lock libraries and hand-made locks have shipped.
 var knownBugs = []flaw{
 	{name: "constant owner value", fails: []string{"MutualExclusion", "UnlockSparesSuccessor"}, broad: true, role: polls,
 		store: constantOwner},
