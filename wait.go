@@ -181,7 +181,8 @@ func (w *Wait) Woken(reason lockertrace.WakeReason, start time.Time) { woken(w.t
 var errUnseen = fmt.Errorf("%w: it has not said yet whether the lock is held", ErrUnavailable)
 
 // Ended returns nil while the call may go on. Otherwise it returns the error with which the call ends: ErrClosed, or
-// what the last contact with the store has shown if ctx has ended.
+// what the last contact with the store has shown if ctx has ended. What was shown before this call of Queue does not
+// count, because the store may have been silent for all of it.
 func (w *Wait) Ended(ctx context.Context) error {
 	select {
 	case <-w.closing:
@@ -190,8 +191,11 @@ func (w *Wait) Ended(ctx context.Context) error {
 		return ErrClosed
 	default:
 	}
-	if ctx.Err() == nil {
+	switch {
+	case ctx.Err() == nil:
 		return nil
+	case !w.Waits():
+		return errUnseen
 	}
 	return w.last(errUnseen)
 }

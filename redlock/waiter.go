@@ -67,7 +67,7 @@ func (w *waiter) learn(ctx context.Context, asked time.Time, err error) error {
 		w.req.Wait.Held(held)
 		return nil
 	}
-	if !errors.Is(err, locker.ErrNoQuorum) || !w.pacing.sure && ctx.Err() == nil {
+	if !errors.Is(err, locker.ErrNoQuorum) || !w.seen || !w.pacing.sure && ctx.Err() == nil {
 		return err
 	}
 	if err := w.req.Wait.Failed(ctx, asked, err); err != nil {
@@ -82,6 +82,8 @@ func (w *waiter) learn(ctx context.Context, asked time.Time, err error) error {
 // run waits for the turn and makes an attempt when it has come, until an attempt wins.
 func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 	w.pacing.since = time.Now()
+	_, fault := w.req.Wait.Failing() // of an earlier call
+	w.pacing.failing = fault != nil
 	for told := false; ; {
 		next, err := w.look(ctx, told)
 		if err != nil {
@@ -131,7 +133,7 @@ func (w *waiter) look(ctx context.Context, told bool) (decision, error) {
 	if next.others {
 		w.saw()
 		var held *locker.HeldError // nil: not known. One node does not show that there is a quorum again.
-		if since, _ := w.req.Wait.Failing(); s.Left > 0 && since.IsZero() {
+		if s.Left > 0 && !w.pacing.failing {
 			held = &locker.HeldError{Label: s.Label, Remaining: s.Left}
 		}
 		w.req.Wait.Held(held)
@@ -167,9 +169,10 @@ func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
 		i := w.turn.node
 		start := time.Now()
 		tctx, cancel := context.WithTimeout(ctx, min(turnPatience, w.b.health.patience(only(i))))
-		go func() { // Close ends the wait for a node that hangs
+		closing := w.req.Wait.Closing() // the goroutine may run when the call has ended
+		go func() {                     // Close ends the wait for a node that hangs
 			select {
-			case <-w.req.Wait.Closing():
+			case <-closing:
 				cancel()
 			case <-tctx.Done():
 			}

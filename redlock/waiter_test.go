@@ -412,6 +412,98 @@ func TestQueueShowsNoQuorum(t *testing.T) {
 	})
 }
 
+// A call begins with what the call before it in this Client has seen: that there was no quorum. There is one again by
+// then, and the call finds that out soon.
+func TestFaultOfTheCallBeforeIsLookedInto(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		holder, w := s.client(), s.client()
+		held, err := holder.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second := make(chan error, 1), make(chan error, 1)
+		lock := func(got chan<- error, opts ...locker.Option) {
+			_, err := w.Lock(ctx, "k", opts...)
+			got <- err
+		}
+		go lock(first, locker.Patience(2*time.Second))
+		time.Sleep(50 * time.Millisecond)
+		go lock(second)
+		time.Sleep(500 * time.Millisecond)
+		for i := range 3 {
+			s.set(1, (queueNode+1+i)%5, "dead")
+		}
+		require.ErrorIs(t, <-first, locker.ErrNoQuorum)
+		// The second call has found no quorum either, and pauses for half a second at least.
+		for i := range s.nodes {
+			s.set(1, i, "")
+		}
+		time.Sleep(300 * time.Millisecond)
+		other, err := w.Lock(t.Context(), "another key")
+		require.NoError(t, err)
+		require.NoError(t, other.Unlock(t.Context()))
+		time.Sleep(2 * time.Second)
+		cancel()
+		assert.ErrorIs(t, <-second, locker.ErrHeld)
+		require.NoError(t, held.Unlock(t.Context()))
+		s.close()
+	})
+}
+
+// A call has heard nothing from the nodes since it came to the front of its Client. It says that, and not that the call
+// before it has seen a holder.
+func TestCallThatHeardNothingNamesNoHolder(t *testing.T) {
+	for _, far := range []time.Duration{0, 150 * time.Millisecond} { // nodes far away are waited for longer
+		virtual.Test(t, func(t *testing.T) {
+			s := newStreet(t)
+			w := s.client()
+			held, err := w.Lock(t.Context(), "k")
+			require.NoError(t, err)
+			first, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			go func() { _, _ = w.Lock(first, "k") }()
+			time.Sleep(50 * time.Millisecond)
+			for i := range s.nodes {
+				s.backends[0].health.answered(i, far)
+			}
+			s.setAll(0, "hung")
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			_, err = w.Lock(ctx, "k")
+			assert.ErrorIs(t, err, locker.ErrUnavailable)
+			assert.NotErrorIs(t, err, locker.ErrHeld)
+			s.setAll(0, "")
+			_ = held.Unlock(t.Context())
+			time.Sleep(2 * time.Minute)
+			s.close()
+		})
+	}
+}
+
+// Callers of one Client come to the front one after the other, while no node can be asked. It is for the race detector.
+func TestCallersOfOneClientWhileAllNodesAreDown(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		w := s.client()
+		s.setAll(0, "dead")
+		var run sync.WaitGroup
+		for range 8 {
+			run.Go(func() {
+				for range 100 {
+					s.backends[0].hints.contend("k") // so that the call queues before it asks
+					s.backends[0].faulty.Store(false)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+					_, err := w.Lock(ctx, "k")
+					assert.Error(t, err)
+					cancel()
+				}
+			})
+		}
+		run.Wait()
+		s.close()
+	})
+}
+
 // start is when the bubble began.
 func start(*testing.T) time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) }
 

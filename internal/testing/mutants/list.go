@@ -192,7 +192,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]patch{{"redlock/holding.go", "case t.n-t.no.len() < t.need:", "case t.no != 0:"}},
 		[]killer{test("redlock", "TestQuorumConformanceInVirtualTime|TestTally")}},
 	{"redlock: one node in reach shows that there is a quorum again",
-		[]patch{{"redlock/waiter.go", "s.Left > 0 && since.IsZero()", "s.Left > 0 || since.IsZero()"}},
+		[]patch{{"redlock/waiter.go", "s.Left > 0 && !w.pacing.failing", "s.Left > 0"}},
 		[]killer{test("redlock", "TestQueueShowsNoQuorum")}},
 	{"redlock: a waiter takes what its own attempt got for the lock of another",
 		[]patch{{"redlock/pacing.go", "pause = minBackoff //", "_ = minBackoff //"}},
