@@ -37,8 +37,8 @@ type Election struct {
 	mu        sync.Mutex
 	running   bool
 	candidacy *candidacy    // nil between two campaigns
-	sick      error         // why the candidate must not lead; nil if it may
-	well      chan struct{} // closed while sick is nil
+	unhealthy error         // why the candidate must not lead; nil if it may
+	healthy   chan struct{} // closed while unhealthy is nil
 }
 
 // New returns a candidate that does nothing until [Election.Run] is called. All candidates for a key need the same
@@ -138,11 +138,11 @@ func (e *Election) begin() error {
 	if e.running {
 		return fmt.Errorf("election: %w: this Election is running already", locker.ErrInvalid)
 	}
-	e.running, e.sick, e.well = true, nil, make(chan struct{})
+	e.running, e.unhealthy, e.healthy = true, nil, make(chan struct{})
 	if e.config.Healthy != nil {
-		e.sick = errNotChecked
+		e.unhealthy = errNotChecked
 	} else {
-		close(e.well)
+		close(e.healthy)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ var errTooSlow = errors.New("the check took longer than its interval")
 func (e *Election) monitor(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := e.check(ctx); ctx.Err() == nil {
-			e.feels(err)
+			e.setHealth(err)
 		}
 		sleep(ctx, e.config.healthInterval())
 	}
@@ -29,7 +29,7 @@ func (e *Election) check(ctx context.Context) error {
 	stop := context.AfterFunc(bounded, func() {
 		defer close(late)
 		if ctx.Err() == nil {
-			e.feels(errTooSlow)
+			e.setHealth(errTooSlow)
 		}
 	})
 	err := e.config.Healthy(bounded)
@@ -40,21 +40,21 @@ func (e *Election) check(ctx context.Context) error {
 	return err
 }
 
-// feels records the health of the candidate. err is nil if it may lead. If it may not, a campaign and a term end.
-func (e *Election) feels(err error) {
+// setHealth records the health of the candidate. err is nil if it may lead. If it may not, a campaign and a term end.
+func (e *Election) setHealth(err error) {
 	e.mu.Lock()
-	was := e.sick
-	e.sick = err
+	was := e.unhealthy
+	e.unhealthy = err
 	switch {
 	case err == nil && was != nil:
-		close(e.well)
+		close(e.healthy)
 	case err != nil:
-		e.sick = fmt.Errorf("%w: %w", ErrUnhealthy, err)
+		e.unhealthy = fmt.Errorf("%w: %w", ErrUnhealthy, err)
 		if was == nil {
-			e.well = make(chan struct{})
+			e.healthy = make(chan struct{})
 		}
 	}
-	now, c := e.sick, e.candidacy
+	now, c := e.unhealthy, e.candidacy
 	e.mu.Unlock()
 	if now != nil && c != nil {
 		c.cancel(now)
@@ -67,10 +67,10 @@ func (e *Election) feels(err error) {
 // awaitHealth waits until the candidate may lead. It returns false if ctx ends first.
 func (e *Election) awaitHealth(ctx context.Context) bool {
 	e.mu.Lock()
-	well := e.well
+	healthy := e.healthy
 	e.mu.Unlock()
 	select {
-	case <-well:
+	case <-healthy:
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil

@@ -14,7 +14,7 @@ import (
 // A leader that is not healthy hands on, and does not campaign before it is healthy again.
 func TestUnhealthyLeaderHandsOn(t *testing.T) {
 	inOffice(t, func(o *office) {
-		sick := errors.New("no connection to the database")
+		unhealthy := errors.New("no connection to the database")
 		var health atomic.Pointer[error]
 		a := o.run("a", nil, func(c *election.Config) {
 			c.HealthInterval = time.Second
@@ -28,13 +28,13 @@ func TestUnhealthyLeaderHandsOn(t *testing.T) {
 		b := o.run("b", nil)
 		time.Sleep(10500 * time.Millisecond)
 		o.want("a leads", len(o.is("elected", "a")) == 1 && len(o.is("demoted", "a")) == 0)
-		health.Store(&sick)
+		health.Store(&unhealthy)
 		time.Sleep(time.Second)
 		cause := o.last("demoted", "a").cause
-		o.want("the cause says why", errors.Is(cause, election.ErrUnhealthy) && errors.Is(cause, sick))
+		o.want("the cause says why", errors.Is(cause, election.ErrUnhealthy) && errors.Is(cause, unhealthy))
 		o.want("b leads", len(o.is("elected", "b")) == 1)
 		time.Sleep(10 * time.Second)
-		o.want("it was reported once", len(o.reported()) == 1 && errors.Is(o.reported()[0], sick))
+		o.want("it was reported once", len(o.reported()) == 1 && errors.Is(o.reported()[0], unhealthy))
 		o.ends(b)
 		time.Sleep(10 * time.Second)
 		o.want("a does not campaign", len(o.is("elected", "a")) == 1)
@@ -48,12 +48,12 @@ func TestUnhealthyLeaderHandsOn(t *testing.T) {
 // A candidate that is not healthy leaves the queue, and one that was never healthy does not enter it.
 func TestUnhealthyCandidateIsNotElected(t *testing.T) {
 	inOffice(t, func(o *office) {
-		var sick atomic.Bool
+		var unhealthy atomic.Bool
 		a, b := o.run("a", nil), o.run("b", nil, func(c *election.Config) {
 			c.HealthInterval = time.Second
 			c.Healthy = func(context.Context) error {
-				if sick.Load() {
-					return errors.New("sick")
+				if unhealthy.Load() {
+					return errors.New("unhealthy")
 				}
 				return nil
 			}
@@ -62,12 +62,12 @@ func TestUnhealthyCandidateIsNotElected(t *testing.T) {
 			c.Healthy = func(context.Context) error { return errors.New("always") }
 		})
 		time.Sleep(10 * time.Second)
-		sick.Store(true)
+		unhealthy.Store(true)
 		time.Sleep(2 * time.Second)
 		o.ends(a)
 		synctest.Wait()
 		o.want("nobody leads", len(o.is("elected", "b"))+len(o.is("elected", "c")) == 0)
-		sick.Store(false)
+		unhealthy.Store(false)
 		time.Sleep(2 * time.Second)
 		o.want("b leads", len(o.is("elected", "b")) == 1)
 		o.ends(b, c)

@@ -111,7 +111,7 @@ func (c *candidacy) wrong(ctx context.Context) error {
 func (e *Election) enter(c *candidacy) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.sick != nil {
+	if e.unhealthy != nil {
 		return false
 	}
 	e.candidacy = c

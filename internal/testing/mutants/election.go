@@ -9,7 +9,7 @@ var electionMutants = []mutant{
 		[]patch{{"election/health.go", "		c.cancel(now)\n", "		_ = c\n"}},
 		[]killer{test("election", "TestUnhealthyLeaderHandsOn")}},
 	{"election: a check that hangs counts as healthy",
-		[]patch{{"election/health.go", "			e.feels(errTooSlow)", "			_ = errTooSlow"}},
+		[]patch{{"election/health.go", "			e.setHealth(errTooSlow)", "			_ = errTooSlow"}},
 		[]killer{test("election", "TestHealthCheckHangs")}},
 	{"election: no time to stop", []patch{{"election/term.go", "c.cancel(ErrUnrenewed)", "_ = c"}},
 		[]killer{test("election", "TestStopTime")}},
