@@ -16,7 +16,7 @@ import (
 
 // Five candidates lead for a second each time. There is always a leader, one at a time, and all of them get a turn.
 func TestLeadersTakeTurns(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		term := func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
@@ -41,7 +41,7 @@ func TestLeadersTakeTurns(t *testing.T) {
 
 // A leader resigns. The next one leads at that moment, and the one that resigned is the last to lead again.
 func TestResignHandsOnAtOnce(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		a, b := o.run("a", nil), o.run("b", nil)
 		time.Sleep(time.Minute)
 		term, leads := a.Leading()
@@ -69,7 +69,7 @@ func TestResignHandsOnAtOnce(t *testing.T) {
 
 // A candidate that waits has nothing to resign from, and keeps its place.
 func TestResignWhileCampaigning(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		a, b, c := o.run("a", nil), o.run("b", nil), o.run("c", nil)
 		if err := b.Resign(o.Context()); err != nil {
 			o.Error(err)
@@ -83,7 +83,7 @@ func TestResignWhileCampaigning(t *testing.T) {
 
 // Resign returns when its context ends, although OnElected has not stopped yet.
 func TestResignIsBoundedByItsContext(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		a := o.run("a", func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(2 * time.Second)
@@ -103,7 +103,7 @@ func TestResignIsBoundedByItsContext(t *testing.T) {
 
 // When the context of Run ends, the leader stops, and the next one leads at that moment.
 func TestEndOfRunHandsOnAtOnce(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		why := errors.New("rolling restart")
 		ctx, cancel := context.WithCancelCause(o.Context())
 		client := locker.NewClient(o.store)
@@ -137,7 +137,7 @@ func TestEndOfRunHandsOnAtOnce(t *testing.T) {
 
 // The store fails at once, and a candidate tries again and again, with pauses that grow. Then the store comes back.
 func TestCampaignsAreRepeatedWithPauses(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		o.store.breaks(locker.ErrUnavailable)
 		a := o.run("a", nil)
 		time.Sleep(time.Minute)
@@ -164,7 +164,7 @@ func TestCampaignsAreRepeatedWithPauses(t *testing.T) {
 
 // A leader whose work fails at once does not burden the store, and its errors are reported.
 func TestTermsThatFailAtOnceArePaced(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		broken := errors.New("no such table")
 		a := o.run("a", func(context.Context) error { return broken })
 		time.Sleep(time.Minute)
@@ -178,7 +178,7 @@ func TestTermsThatFailAtOnceArePaced(t *testing.T) {
 
 func TestRunReturnsWhatCannotBeHelped(t *testing.T) {
 	work := func(ctx context.Context, _ election.Term) error { <-ctx.Done(); return nil }
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		l := memory.New()
 		defer l.Close()
 		for what, c := range map[string]election.Config{
@@ -212,7 +212,7 @@ func TestRunReturnsWhatCannotBeHelped(t *testing.T) {
 
 // An error of OnElected that looks like one of a lock does not end Run.
 func TestErrorsOfTheWorkDoNotEndRun(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		a := o.run("a", func(context.Context) error { return locker.ErrInvalid })
 		time.Sleep(time.Minute)
 		o.want("a goes on", len(o.is("elected", "a")) > 10)
@@ -222,7 +222,7 @@ func TestErrorsOfTheWorkDoNotEndRun(t *testing.T) {
 
 // OnOverrun has returned when a panic of OnElected reaches the caller of Run.
 func TestPanicWaitsForOnOverrun(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		l := locker.NewClient(o.store)
 		defer l.Close()
 		ctx, cancel := context.WithCancel(o.Context())
@@ -250,7 +250,7 @@ func TestPanicWaitsForOnOverrun(t *testing.T) {
 
 // A panic of OnElected reaches the caller of Run, and the lock is free.
 func TestPanicReleases(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		l := locker.NewClient(o.store)
 		defer l.Close()
 		func() {

@@ -13,7 +13,7 @@ import (
 
 // A leader that is not healthy hands on, and does not campaign before it is healthy again.
 func TestUnhealthyLeaderHandsOn(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		unhealthy := errors.New("no connection to the database")
 		var health atomic.Pointer[error]
 		a := o.run("a", nil, func(c *election.Config) {
@@ -47,7 +47,7 @@ func TestUnhealthyLeaderHandsOn(t *testing.T) {
 
 // A candidate that is not healthy leaves the queue, and one that was never healthy does not enter it.
 func TestUnhealthyCandidateIsNotElected(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		var unhealthy atomic.Bool
 		a, b := o.run("a", nil), o.run("b", nil, func(c *election.Config) {
 			c.HealthInterval = time.Second
@@ -76,7 +76,7 @@ func TestUnhealthyCandidateIsNotElected(t *testing.T) {
 
 // A check that hangs counts as failed after its interval, whether it observes its context or not.
 func TestHealthCheckHangs(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		hang, free := make(chan struct{}), make(chan struct{})
 		a := o.run("a", nil, func(c *election.Config) {
 			c.HealthInterval = time.Second

@@ -132,8 +132,8 @@ func (e event) String() string {
 	return fmt.Sprintf("%v %s %s %d (%v)", e.at, e.who, e.what, e.term, e.cause)
 }
 
-// office is an election in virtual time, and all that happens in it.
-type office struct {
+// harness is an election in virtual time, and all that happens in it.
+type harness struct {
 	*testing.T
 	store *store
 	begun time.Time
@@ -144,7 +144,7 @@ type office struct {
 	wg     sync.WaitGroup
 }
 
-// candidate is one of an office. Its client is its own, as that of a process.
+// candidate is one of the election. Its client is its own, as that of a process.
 type candidate struct {
 	*election.Election
 	name   string
@@ -153,25 +153,25 @@ type candidate struct {
 	ended  chan error         // receives the result of Run
 }
 
-// inOffice runs f in virtual time.
-func inOffice(t *testing.T, f func(o *office)) {
+// withHarness runs f in virtual time.
+func withHarness(t *testing.T, f func(o *harness)) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
-		o := &office{T: t, store: newStore(), begun: time.Now()}
+		o := &harness{T: t, store: newStore(), begun: time.Now()}
 		f(o)
 		o.wg.Wait()
 		o.inOrder()
 	})
 }
 
-func (o *office) saw(who, what string, term uint64, cause error) {
+func (o *harness) saw(who, what string, term uint64, cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.events = append(o.events, event{time.Since(o.begun), who, what, term, cause})
 }
 
 // is returns the events of a kind, of all candidates or of one.
-func (o *office) is(what, who string) (found []event) {
+func (o *harness) is(what, who string) (found []event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, e := range o.events {
@@ -183,7 +183,7 @@ func (o *office) is(what, who string) (found []event) {
 }
 
 // last returns the last event of a kind, which there must be.
-func (o *office) last(what, who string) event {
+func (o *harness) last(what, who string) event {
 	o.Helper()
 	found := o.is(what, who)
 	if len(found) == 0 {
@@ -193,14 +193,14 @@ func (o *office) last(what, who string) event {
 }
 
 // reported returns what OnError was given.
-func (o *office) reported() []error {
+func (o *harness) reported() []error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.errs)
 }
 
 // inOrder checks that no candidate was elected while the context of another had not ended, and that terms grow.
-func (o *office) inOrder() {
+func (o *harness) inOrder() {
 	o.Helper()
 	leads, term := "", uint64(0)
 	for _, e := range o.events {
@@ -222,7 +222,7 @@ func (o *office) inOrder() {
 }
 
 // run starts a candidate. work is its OnElected; nil waits for the end of the context.
-func (o *office) run(name string, work func(ctx context.Context) error, change ...func(*election.Config)) *candidate {
+func (o *harness) run(name string, work func(ctx context.Context) error, change ...func(*election.Config)) *candidate {
 	c := &candidate{name: name, client: locker.NewClient(o.store), ended: make(chan error, 1)}
 	if work == nil {
 		work = func(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -267,7 +267,7 @@ func (o *office) run(name string, work func(ctx context.Context) error, change .
 }
 
 // ends stops candidates and checks the results of Run.
-func (o *office) ends(cs ...*candidate) {
+func (o *harness) ends(cs ...*candidate) {
 	o.Helper()
 	for _, c := range cs {
 		c.stop()
@@ -277,7 +277,7 @@ func (o *office) ends(cs ...*candidate) {
 	}
 }
 
-func (o *office) want(what string, ok bool) {
+func (o *harness) want(what string, ok bool) {
 	o.Helper()
 	if !ok {
 		o.Errorf("%s\n%v\nreported: %v", what, o.events, o.errs)

@@ -31,7 +31,7 @@ type observer struct {
 	ended chan struct{}
 }
 
-func (o *office) observes(l locker.Locker) *observer {
+func (o *harness) observes(l locker.Locker) *observer {
 	ctx, cancel := context.WithCancel(o.Context())
 	v := &observer{stop: cancel, ended: make(chan struct{})}
 	go func() {
@@ -64,7 +64,7 @@ func (v *observer) last() view {
 
 // A store that tells of changes tells observers at the moment of the change. It is hardly looked at otherwise.
 func TestObserverIsTold(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		l := locker.NewClient(o.store)
 		defer l.Close()
 		v := o.observes(l)
@@ -89,7 +89,7 @@ func TestObserverIsTold(t *testing.T) {
 
 // A store that tells of very much is not looked at all the time. After a quiet time, it is looked at at once.
 func TestObserverIsToldTooMuch(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		l := locker.NewClient(o.store)
 		defer l.Close()
 		a := o.run("a", nil)
@@ -116,7 +116,7 @@ func TestObserverIsToldTooMuch(t *testing.T) {
 
 // A store that does not tell is looked at about once per renewal interval, and once for all observers of a client.
 func TestObserversShareOneLook(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		o.store.silent = true
 		l := locker.NewClient(o.store)
 		defer l.Close()
@@ -146,7 +146,7 @@ func TestObserversShareOneLook(t *testing.T) {
 
 // The store fails. The reader gets one error, and then the leader again.
 func TestObserverOfAFailingStore(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		o.store.silent = true
 		l := locker.NewClient(o.store)
 		defer l.Close()
@@ -167,7 +167,7 @@ func TestObserverOfAFailingStore(t *testing.T) {
 // A leader dies. An observer sees that nobody leads when the lock has expired, or soon after.
 func TestObserverOfADeadLeader(t *testing.T) {
 	for _, silent := range []bool{false, true} {
-		inOffice(t, func(o *office) {
+		withHarness(t, func(o *harness) {
 			o.store.silent = silent
 			l := locker.NewClient(o.store)
 			defer l.Close()
@@ -188,7 +188,7 @@ type bare struct{ locker.Locker }
 
 // The sequence ends by itself if there is no point in going on, and whenever the reader leaves.
 func TestObserveEnds(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		l := locker.NewClient(o.store)
 		for _, err := range election.Observe(o.Context(), bare{l}, key) {
 			o.want("it is not supported", errors.Is(err, errors.ErrUnsupported))
@@ -213,7 +213,7 @@ func TestObserveEnds(t *testing.T) {
 
 // OnNewLeader is called once for each new leader, in order, this candidate included.
 func TestOnNewLeader(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		o.store.silent = true // so that b learns of its own terms from itself
 		hears := func(c *election.Config) {
 			name := c.Identity
@@ -234,7 +234,7 @@ func TestOnNewLeader(t *testing.T) {
 
 // A candidate without OnNewLeader does not ask who leads.
 func TestNobodyAsksWithoutObservers(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		a, b := o.run("a", nil), o.run("b", nil)
 		time.Sleep(time.Minute)
 		o.ends(a, b)
@@ -244,7 +244,7 @@ func TestNobodyAsksWithoutObservers(t *testing.T) {
 
 // A store that could not be asked for a while, and a time without a leader, are no new leader.
 func TestOnNewLeaderIsAboutNewLeadersOnly(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		o.store.silent = true
 		a := o.run("a", nil)
 		b := o.run("b", nil, func(c *election.Config) {
@@ -272,7 +272,7 @@ func TestOnNewLeaderIsAboutNewLeadersOnly(t *testing.T) {
 
 // On a store that does not tell, a term of a candidate with the same Locker is seen when it begins and when it ends.
 func TestOwnTermsAreSeenAtOnce(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		o.store.silent = true
 		a := o.run("a", nil, func(c *election.Config) { c.Options = append(c.Options, locker.Label("another")) })
 		v := o.observes(a.client)
@@ -319,7 +319,7 @@ func (s *shows) show(now inspect.Inspection) (looks int) {
 // A leader without a label and a token is somebody. A Redlock whose nodes do not agree has no other leader yet. A lock
 // that is about to expire is not looked at again and again.
 func TestWhatAnObserverMakesOfALock(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		s := &shows{now: inspect.Inspection{State: inspect.Held, Owner: "0123", Remaining: time.Second}}
 		v := o.observes(s)
 		o.want("the owner leads", v.last().leader == "0123")

@@ -9,7 +9,7 @@ import (
 // Five candidates are replaced one after the other, as in a rolling restart. Whenever the leader is, the next one leads
 // at that moment.
 func TestRollingRestartLeavesNoGap(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		var all []*candidate
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			all = append(all, o.run(name, nil))

@@ -21,7 +21,7 @@ import (
 // The store fails until the lease is lost. The context of the leader ends before the next one leads, and both campaign
 // on.
 func TestLostLease(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		a, b := o.run("a", nil), o.run("b", nil)
 		time.Sleep(time.Minute)
 		o.store.breaks(locker.ErrUnavailable)
@@ -42,7 +42,7 @@ func TestLostLease(t *testing.T) {
 
 // An operator takes the lock away. The leader stops at its next renewal.
 func TestForcedRelease(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		a := o.run("a", nil)
 		if _, err := a.client.ForceRelease(o.Context(), key, ""); err != nil {
 			o.Fatal(err)
@@ -57,7 +57,7 @@ func TestForcedRelease(t *testing.T) {
 // An operator gives the lock to somebody else, and the leader returns before its next renewal. The release notices the
 // loss, and OnDemoted is told.
 func TestLossThatTheReleaseNotices(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		free := make(chan struct{})
 		a := o.run("a", func(context.Context) error { <-free; return nil })
 		if _, err := a.client.ForceRelease(o.Context(), key, ""); err != nil {
@@ -76,7 +76,7 @@ func TestLossThatTheReleaseNotices(t *testing.T) {
 
 // A leader that could never go on after it is elected is not elected again and again.
 func TestStopTimeThatTheTTLHasNoRoomFor(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		for _, stop := range []time.Duration{ttl/2 + 1, ttl, 20 * time.Second} {
 			l := locker.NewClient(o.store)
 			c := election.Config{
@@ -102,7 +102,7 @@ func TestStopTimeThatTheTTLHasNoRoomFor(t *testing.T) {
 
 // A leader that needs a second to stop gets it, if renewals fail.
 func TestStopTime(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		var left atomic.Int64
 		work := func(ctx context.Context) error {
 			lease, _ := locker.LeaseFrom(ctx)
@@ -126,7 +126,7 @@ func TestStopTime(t *testing.T) {
 // The work of a leader hangs when its lease is lost. That is reported in time, and it is not called a second time
 // beside itself.
 func TestOverrunAfterLoss(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		free := make(chan struct{})
 		hangs := func(context.Context) error { <-free; return nil }
 		a := o.run("a", hangs, func(c *election.Config) {
@@ -155,7 +155,7 @@ func TestOverrunAfterLoss(t *testing.T) {
 
 // The work of a leader hangs when it should resign. Nobody else leads as long as it may be working.
 func TestOverrunAfterResign(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		free := make(chan struct{})
 		hangs := func(context.Context) error { <-free; return nil }
 		a := o.run("a", hangs, func(c *election.Config) {
@@ -179,7 +179,7 @@ func TestOverrunAfterResign(t *testing.T) {
 
 // The lock is released when OnElected has returned, however long the other functions take, and these may call Resign.
 func TestReleaseWaitsForTheWorkOnly(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		free, begun := make(chan struct{}), make(chan *candidate, 1)
 		hangs := func(context.Context) error { <-free; return nil }
 		slow := func() {
@@ -219,7 +219,7 @@ func TestReleaseWaitsForTheWorkOnly(t *testing.T) {
 
 // A leader may release the lock itself, before its term ends or after. Nothing is wrong then.
 func TestUnlockEndsTheTerm(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		var first atomic.Bool
 		a := o.run("a", func(ctx context.Context) error {
 			lease, _ := locker.LeaseFrom(ctx)
@@ -244,7 +244,7 @@ func TestUnlockEndsTheTerm(t *testing.T) {
 
 // A leader that is in time is not reported, even if it needs nearly all of the time.
 func TestNoOverrunInTime(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		slow := func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(ttl / 2)
@@ -258,7 +258,7 @@ func TestNoOverrunInTime(t *testing.T) {
 
 // An error of the work, after its context has ended, is not lost.
 func TestErrorAfterTheEnd(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		broken := errors.New("flush failed")
 		a := o.run("a", func(ctx context.Context) error { <-ctx.Done(); return broken })
 		if err := a.Resign(o.Context()); err != nil {
@@ -274,7 +274,7 @@ func TestErrorAfterTheEnd(t *testing.T) {
 
 // The release fails. The term is over, and Resign says that the lock may still be taken.
 func TestReleaseFails(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		a := o.run("a", nil)
 		o.store.breaks(locker.ErrUnavailable)
 		if err := a.Resign(o.Context()); !errors.Is(err, locker.ErrReleaseUnknown) || errors.Is(err, locker.ErrUnavailable) {
@@ -291,7 +291,7 @@ func TestReleaseFails(t *testing.T) {
 
 // The work fails with an error that says "cancelled", but nobody has ended its context.
 func TestErrorOfAnotherContextIsReported(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		cancelled := fmt.Errorf("query: %w", context.Canceled)
 		a := o.run("a", func(context.Context) error { return cancelled })
 		o.want("OnDemoted has the error", errors.Is(o.last("demoted", "a").cause, cancelled))
@@ -303,7 +303,7 @@ func TestErrorOfAnotherContextIsReported(t *testing.T) {
 // The work of a leader hangs when it should resign, and then the lease is lost. That is reported soon after the loss,
 // because somebody else may lead by then.
 func TestOverrunWhenTheLeaseIsLostAfterResign(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		free := make(chan struct{})
 		hangs := func(context.Context) error { <-free; return nil }
 		a := o.run("a", hangs, func(c *election.Config) {
@@ -332,7 +332,7 @@ func TestOverrunWhenTheLeaseIsLostAfterResign(t *testing.T) {
 
 // A Trace in the context of Run learns that a leader cannot renew, long before the term is lost.
 func TestATraceLearnsOfRenewalsThatFail(t *testing.T) {
-	inOffice(t, func(o *office) {
+	withHarness(t, func(o *harness) {
 		client := locker.NewClient(o.store)
 		defer client.Close()
 		ctx, cancel := context.WithCancel(lockertrace.With(o.Context(), &lockertrace.Trace{

@@ -37,12 +37,12 @@ type tick struct {
 	who   string
 }
 
-type office struct {
+type leaders struct {
 	*testing.T
 	journal string
 }
 
-func (o *office) ticks() (ts []tick) {
+func (o *leaders) ticks() (ts []tick) {
 	text, _ := os.ReadFile(o.journal)
 	for line := range strings.Lines(string(text)) {
 		var i tick
@@ -55,7 +55,7 @@ func (o *office) ticks() (ts []tick) {
 
 // next waits until one of ps, and no other process, has done a piece of work that is not among the first n in the
 // log. It returns that process.
-func (o *office) next(n int, within time.Duration, ps ...*program) *program {
+func (o *leaders) next(n int, within time.Duration, ps ...*program) *program {
 	o.Helper()
 	var more []tick
 	require.Eventually(o, func() bool {
@@ -72,7 +72,7 @@ func (o *office) next(n int, within time.Duration, ps ...*program) *program {
 }
 
 // inOrder checks that no leader worked beside or after one with a greater token.
-func (o *office) inOrder() {
+func (o *leaders) inOrder() {
 	o.Helper()
 	last := tick{}
 	for _, i := range o.ticks() {
@@ -86,7 +86,7 @@ func (o *office) inOrder() {
 // changesHands waits until the candidates of p have taken turns, and ends it.
 func (p *program) changesHands(t *testing.T) {
 	t.Helper()
-	o := &office{t, p.env("LOCKER_JOURNAL")}
+	o := &leaders{t, p.env("LOCKER_JOURNAL")}
 	require.Eventually(t, func() bool {
 		leaders := map[string]bool{}
 		for _, i := range o.ticks() {
@@ -110,7 +110,7 @@ func TestLeader(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := &office{t, filepath.Join(t.TempDir(), "journal")}
+			o := &leaders{t, filepath.Join(t.TempDir(), "journal")}
 			candidate := func(driver string) *program {
 				return start(t, "leader", []string{"LOCKER_URL=" + urls(driver), "LOCKER_JOURNAL=" + o.journal},
 					"-candidates", "1", "-term", "0", "-for", "0", "-tick", "20ms")
@@ -167,7 +167,7 @@ func TestLeader(t *testing.T) {
 }
 
 // stopped returns the length of the log when a process that was stopped has really stopped.
-func stopped(t *testing.T, o *office) int {
+func stopped(t *testing.T, o *leaders) int {
 	t.Helper()
 	n, since := len(o.ticks()), time.Now()
 	require.Eventually(t, func() bool {

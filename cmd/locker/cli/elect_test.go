@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// office is a command that appends its term to a file, and runs until SIGTERM.
-const office = `trap 'echo "$LOCKER_FENCE ends" >>terms; exit 3' TERM
+// leaderScript is a command that appends its term to a file, and runs until SIGTERM.
+const leaderScript = `trap 'echo "$LOCKER_FENCE ends" >>terms; exit 3' TERM
 	echo "$LOCKER_FENCE" >>terms
 	while :; do sleep 0.01; done`
 
@@ -38,7 +38,7 @@ func (p *process) terms(t *testing.T, n int) (terms []int) {
 func TestElectHandsOn(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
-	elect := func() *process { return run(t, url, "elect", "-k", "k", "--", "sh", "-c", office) }
+	elect := func() *process { return run(t, url, "elect", "-k", "k", "--", "sh", "-c", leaderScript) }
 	first := elect()
 	one := first.terms(t, 1)[0]
 	label := func(p *process) string {
@@ -68,7 +68,7 @@ func TestElectHandsOn(t *testing.T) {
 func TestElectGoesOnAfterALoss(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
-	p := run(t, url, "elect", "-k", "k", "--ttl", "6s", "--", "sh", "-c", office)
+	p := run(t, url, "elect", "-k", "k", "--ttl", "6s", "--", "sh", "-c", leaderScript)
 	p.terms(t, 1)
 	s.Cmd(t, "DEL", "lock:k")
 	terms := p.terms(t, 2)

@@ -123,7 +123,7 @@ func TestNATS(t *testing.T) {
 	holder.exits(t, exit.Lost)
 	assert.Contains(t, holder.err.String(), "lock lost: gone") // a renewal has found that, before the TTL was over
 
-	elect := func() *process { return run(t, lasting, "elect", "-k", "office", "--", "sh", "-c", office) }
+	elect := func() *process { return run(t, lasting, "elect", "-k", "office", "--", "sh", "-c", leaderScript) }
 	first := elect()
 	one := first.terms(t, 1)[0]
 	second := elect()

@@ -45,8 +45,8 @@ type contest struct {
 	relays [][]*testserver.Relay // by candidate and server
 }
 
-// office is one deployment with its contests.
-type office struct {
+// testbed is one deployment with its contests.
+type testbed struct {
 	*testing.T
 	deployment.Deployment
 	store    *deployment.Store // nil: in memory
@@ -57,7 +57,7 @@ type office struct {
 // play lets terms end in all ways until there were enough, and returns what the judges saw. 0 terms are a few, without
 // a comparison.
 func play(t *testing.T, d deployment.Deployment, terms int) (election, bare *judge) {
-	o := &office{T: t, Deployment: d}
+	o := &testbed{T: t, Deployment: d}
 	o.open()
 	both := []*contest{o.election, o.bare}
 	if terms == 0 {
@@ -109,7 +109,7 @@ func play(t *testing.T, d deployment.Deployment, terms int) (election, bare *jud
 }
 
 // open starts the servers.
-func (o *office) open() {
+func (o *testbed) open() {
 	inMemory := memory.NewBackend()
 	if o.Start != nil {
 		o.store = o.Start(o.T)
@@ -139,7 +139,7 @@ func (o *office) open() {
 }
 
 // restartServer kills a server, and starts it again.
-func (o *office) restartServer() {
+func (o *testbed) restartServer() {
 	o.Helper()
 	now := o.election.await()
 	o.election.judge.ending(now, outages)
@@ -152,7 +152,7 @@ func (o *office) restartServer() {
 }
 
 // await returns the leader, when another candidate waits for it to go.
-func (c *contest) await() (now reign) {
+func (c *contest) await() (now leadership) {
 	c.Helper()
 	c.judge.await(c.T, 0)
 	c.judge.awaitAnother(c.T)
@@ -213,7 +213,7 @@ func (c *contest) replaceAll() {
 }
 
 // cutOff keeps the leader from the servers until another one leads.
-func (c *contest) cutOff(now reign) {
+func (c *contest) cutOff(now leadership) {
 	for _, r := range c.relays[now.who] {
 		defer r.Down()()
 	}

@@ -18,7 +18,7 @@ const settling, healing = 200 * time.Millisecond, time.Second
 // it about once per millisecond, over connections that have no faults.
 type judge struct {
 	mu   sync.Mutex
-	now  reign
+	now  leadership
 	ends map[int]end // how terms of the candidates were ended, by candidate
 	gaps map[kind][]time.Duration
 	// waiting has the candidates that wait for the leader to go, since when.
@@ -30,8 +30,8 @@ type judge struct {
 	changed chan struct{}
 }
 
-// reign is the time of a leader, as the judge sees it.
-type reign struct {
+// leadership is the time of a leader, as the judge sees it.
+type leadership struct {
 	who    int
 	term   uint64
 	visits int
@@ -89,7 +89,7 @@ func (j *judge) visit(who int, term uint64) (admitted bool) {
 			j.gaps[e.kind] = append(j.gaps[e.kind], at.Sub(j.now.last))
 		}
 		j.terms++
-		j.now = reign{who: who, term: term}
+		j.now = leadership{who: who, term: term}
 		delete(j.waiting, who)
 	}
 	j.now.visits++
@@ -122,7 +122,7 @@ func (j *judge) change() {
 }
 
 // ending records what is about to be done to the leader.
-func (j *judge) ending(r reign, k kind) {
+func (j *judge) ending(r leadership, k kind) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.ends[r.who] = end{k, r.term}
@@ -136,7 +136,7 @@ func (j *judge) hit(k kind) {
 }
 
 // await waits until somebody leads in a term after the given one, and has worked.
-func (j *judge) await(t *testing.T, after uint64) (now reign) {
+func (j *judge) await(t *testing.T, after uint64) (now leadership) {
 	t.Helper()
 	j.until(t, fmt.Sprintf("somebody leads after term %d", after), func() bool {
 		now = j.now
