@@ -18,12 +18,12 @@ import (
 	"github.com/golocker/locker/internal/testing/short"
 )
 
-func empty() *hospital {
-	return &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: usual, Timeout: 5 * time.Second}}
+func empty() *fixture {
+	return &fixture{Deployment: doctor.Deployment{Prefix: "lock:", TTL: usual, Timeout: 5 * time.Second}}
 }
 
 // start starts one server, to be examined with driver.
-func start(t *testing.T, driver string, c drivers.Config, args ...string) *hospital {
+func start(t *testing.T, driver string, c drivers.Config, args ...string) *fixture {
 	t.Helper()
 	h := empty()
 	s := redistest.Start(t, append(append([]string(nil), durable...), args...)...)
@@ -49,37 +49,37 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 	none := drivers.Config{}
 	insecure := &tls.Config{InsecureSkipVerify: true}
 	for name, test := range map[string]struct {
-		admit func(t *testing.T, driver string) *hospital
+		start func(t *testing.T, driver string) *fixture
 		want  string
 		fix   string
 	}{
-		"plain text to a TLS port": {func(t *testing.T, driver string) *hospital {
+		"plain text to a TLS port": {func(t *testing.T, driver string) *fixture {
 			return startTLS(t, driver, func(*redistest.Server, *tls.Config) *tls.Config { return nil })
 		}, "it wants TLS", "write rediss://"},
-		"TLS to a port without it": {func(t *testing.T, driver string) *hospital {
+		"TLS to a port without it": {func(t *testing.T, driver string) *fixture {
 			h := start(t, driver, drivers.Config{TLS: insecure})
 			h.Timeout = time.Second
 			return h
 		}, "it does not speak TLS on this port", "write redis://"},
-		"no client certificate": {func(t *testing.T, driver string) *hospital {
+		"no client certificate": {func(t *testing.T, driver string) *fixture {
 			return startTLS(t, driver, func(_ *redistest.Server, c *tls.Config) *tls.Config { return c },
 				"--tls-auth-clients", "yes")
 		}, "it wants a client certificate", "tls_cert_file and tls_key_file"},
-		"an authority that is not trusted": {func(t *testing.T, driver string) *hospital {
+		"an authority that is not trusted": {func(t *testing.T, driver string) *fixture {
 			return startTLS(t, driver, func(*redistest.Server, *tls.Config) *tls.Config {
 				return &tls.Config{ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
 			})
 		}, "an authority that is not trusted here", "tls_ca_file"},
-		"another name in the certificate": {func(t *testing.T, driver string) *hospital {
+		"another name in the certificate": {func(t *testing.T, driver string) *fixture {
 			return startTLS(t, driver,
 				func(_ *redistest.Server, c *tls.Config) *tls.Config { c.ServerName = "redis.internal"; return c })
 		}, "made out to another name", "tls_server_name"},
-		"protected mode": {func(t *testing.T, driver string) *hospital {
+		"protected mode": {func(t *testing.T, driver string) *fixture {
 			h := empty()
 			h.add(t, driver, drivers.Config{Addr: redistest.Refuse(t, redistest.Protected)})
 			return h
 		}, "it is in protected mode", "set a password on the server"},
-		"maxclients": {func(t *testing.T, driver string) *hospital {
+		"maxclients": {func(t *testing.T, driver string) *fixture {
 			h := start(t, driver, none, "--maxclients", "1")
 			// This connection is refused until the server has noticed that the connection of Start has ended.
 			for answer, end := "", time.Now().Add(30*time.Second); answer != "+PONG"; {
@@ -97,37 +97,37 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 			}
 			return h
 		}, "it takes no more connections", "raise maxclients"},
-		"a server of another kind": {func(t *testing.T, driver string) *hospital {
+		"a server of another kind": {func(t *testing.T, driver string) *fixture {
 			h := empty()
 			h.add(t, driver, drivers.Config{Addr: redistest.Refuse(t, "220 mail.example.com ESMTP\r\n")})
 			return h
 		}, "this is not a Redis server", "correct host and port"},
-		"nobody listens": {func(t *testing.T, driver string) *hospital {
+		"nobody listens": {func(t *testing.T, driver string) *fixture {
 			h := start(t, driver, none)
 			h.servers[0].Kill()
 			return h
 		}, "nobody listens on this port", "start redis-server"},
-		"no such host": {func(t *testing.T, driver string) *hospital {
+		"no such host": {func(t *testing.T, driver string) *fixture {
 			h := empty()
 			h.add(t, driver, drivers.Config{Addr: "no-such-host.invalid:6379"})
 			return h
 		}, "the host name cannot be resolved", "correct the host name"},
-		"no such socket": {func(t *testing.T, driver string) *hospital {
+		"no such socket": {func(t *testing.T, driver string) *fixture {
 			h := empty()
 			h.add(t, driver, drivers.Config{Network: "unix", Addr: filepath.Join(t.TempDir(), "none")})
 			return h
 		}, "there is no such socket", "correct the path"},
-		"a database that is not there": {func(t *testing.T, driver string) *hospital {
+		"a database that is not there": {func(t *testing.T, driver string) *fixture {
 			return start(t, driver, drivers.Config{DB: 99})
 		}, "it has no database of that number", "use a lower number"},
-		"no password": {func(t *testing.T, driver string) *hospital {
+		"no password": {func(t *testing.T, driver string) *fixture {
 			return start(t, driver, none, "--requirepass", "right")
 		}, "it wants a password", "LOCKER_REDIS_PASSWORD"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			forEachDriver(t, func(t *testing.T, driver string) {
-				h := test.admit(t, driver)
+				h := test.start(t, driver)
 				h.servers = nil // not all of these servers could be asked for their keys
 				r := h.want(t, "fail 1 reachable: "+test.want)
 				if fix := r.Findings[0].Fix; !strings.Contains(fix, test.fix) {
@@ -139,7 +139,7 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 }
 
 func startTLS(t *testing.T, driver string, client func(*redistest.Server, *tls.Config) *tls.Config,
-	args ...string) *hospital {
+	args ...string) *fixture {
 	t.Helper()
 	h := empty()
 	s, c := redistest.StartTLS(t, args...)
@@ -239,14 +239,14 @@ func (r recorded) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Re
 }
 
 // answers makes the first node answer command with reply.
-func (h *hospital) answers(command string, reply drivers.Reply) {
+func (h *fixture) answers(command string, reply drivers.Reply) {
 	d := h.Nodes[0].Driver
 	h.Nodes[0].Driver = recorded{lent{d}, d.(drivers.Subscriber), command, reply}
 }
 
 func TestLocksDoWithoutPing(t *testing.T) {
 	t.Parallel()
-	h := admit(t, 1, "redigo")
+	h := startServers(t, 1, "redigo")
 	h.answers("PING", drivers.ServerError("ERR unknown command 'PING', with args beginning with: "))
 	h.want(t)
 }
@@ -256,7 +256,7 @@ func TestValkeyAndRedictAreSeenThrough(t *testing.T) {
 	for name, version := range map[string]string{"valkey-8.1": "Valkey 8.1.1", "redict-7.3": "Redict 7.3.6"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			with := func(h *hospital, kind string) *hospital {
+			with := func(h *fixture, kind string) *fixture {
 				text, err := os.ReadFile(filepath.Join("testdata", "info-"+name+"-"+kind+".txt"))
 				if err != nil {
 					t.Fatal(err)
@@ -264,15 +264,15 @@ func TestValkeyAndRedictAreSeenThrough(t *testing.T) {
 				h.answers("INFO", string(text))
 				return h
 			}
-			r := with(admit(t, 1, "redigo"), "standalone").want(t)
+			r := with(startServers(t, 1, "redigo"), "standalone").want(t)
 			if !strings.Contains(fmt.Sprint(r), "version ok "+version) {
 				t.Errorf("the version is not among %v", r)
 			}
-			with(admit(t, 3, "goredis"), "cluster").want(t, "fail 1 role: a node of a Redis Cluster",
+			with(startServers(t, 3, "goredis"), "cluster").want(t, "fail 1 role: a node of a Redis Cluster",
 				"warn 1 persistence: the append-only file is off")
-			with(admit(t, 1, "rueidis"), "cluster").want(t, "warn 1 role: a node of a Redis Cluster",
+			with(startServers(t, 1, "rueidis"), "cluster").want(t, "warn 1 role: a node of a Redis Cluster",
 				"warn 1 persistence: the append-only file is off")
-			with(admit(t, 1, "goredis"), "sentinel").want(t, "fail 1 role: this is a sentinel")
+			with(startServers(t, 1, "goredis"), "sentinel").want(t, "fail 1 role: this is a sentinel")
 		})
 	}
 }

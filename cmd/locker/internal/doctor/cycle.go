@@ -53,7 +53,7 @@ const probeTTL = 5 * time.Second
 var listening = []time.Duration{250 * time.Millisecond, time.Second, 3 * time.Second}
 
 // locks takes, extends, waits for, hands over and releases a lock on the node, as clients do.
-func (p *patient) locks(ctx context.Context) {
+func (p *checkup) locks(ctx context.Context) {
 	key := p.probe("lock")
 	open := func() *locker.Client {
 		return single.New(lend(p.Driver), single.Prefix(p.e.Prefix), single.Name(p.Name), single.Timeout(p.e.Timeout))
@@ -148,7 +148,7 @@ func handOverOnce(ctx context.Context, holder, waiter locker.Locker, key string,
 }
 
 // whyDeaf returns the reason why no message arrived.
-func (p *patient) whyDeaf(ctx context.Context) error {
+func (p *checkup) whyDeaf(ctx context.Context) error {
 	lost, subscribed := make(chan error, 1), make(chan struct{}, 1)
 	sub, err := p.subscribe(ctx, drivers.Listener{
 		Subscribed: func(string) { subscribed <- struct{}{} },
@@ -170,7 +170,7 @@ func (p *patient) whyDeaf(ctx context.Context) error {
 }
 
 // subscribe subscribes to a channel of a lock.
-func (p *patient) subscribe(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
+func (p *checkup) subscribe(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
 	_, channel := p.publishing(node.NamesOf(p.e.Prefix, p.probe("lock")))
 	switch s := p.Driver.(type) {
 	case drivers.ShardSubscriber:

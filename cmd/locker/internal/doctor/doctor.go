@@ -72,12 +72,12 @@ const (
 // is not nil, it is called with the name of each node that is done; the calls do not overlap.
 func Examine(ctx context.Context, d Deployment, progress func(node string)) Report {
 	e := &examination{Deployment: d, id: rand.Text()[:12]}
-	e.patients = make([]*patient, len(d.Nodes))
+	e.checkups = make([]*checkup, len(d.Nodes))
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for i, n := range d.Nodes {
-		p := &patient{Node: n, e: e, index: i}
-		e.patients[i] = p
+		p := &checkup{Node: n, e: e, index: i}
+		e.checkups[i] = p
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, nodeLimit)
 			defer cancel()
@@ -94,7 +94,7 @@ func Examine(ctx context.Context, d Deployment, progress func(node string)) Repo
 	defer cancel()
 	e.together(ctx)
 	r := Report{Level: OK}
-	for _, p := range e.patients {
+	for _, p := range e.checkups {
 		r.Findings = append(r.Findings, p.findings...)
 	}
 	r.Findings = append(r.Findings, e.findings...)
@@ -110,12 +110,12 @@ func Examine(ctx context.Context, d Deployment, progress func(node string)) Repo
 type examination struct {
 	Deployment
 	id       string // part of the names of its probe keys
-	patients []*patient
+	checkups []*checkup
 	findings []Finding
 }
 
-// patient is one node under examination.
-type patient struct {
+// checkup is one node under examination.
+type checkup struct {
 	Node
 	e        *examination
 	index    int
@@ -127,7 +127,7 @@ type patient struct {
 	clock     settings.Clock // from the fastest answer; zero if there is none
 }
 
-func (p *patient) examine(ctx context.Context) {
+func (p *checkup) examine(ctx context.Context) {
 	if p.reached = p.reach(ctx); !p.reached {
 		return
 	}
@@ -157,17 +157,17 @@ func (p *patient) examine(ctx context.Context) {
 	}
 }
 
-func (p *patient) ok(check, format string, args ...any) { p.add(check, OK, "", format, args...) }
+func (p *checkup) ok(check, format string, args ...any) { p.add(check, OK, "", format, args...) }
 
-func (p *patient) warn(check, fix, format string, args ...any) {
+func (p *checkup) warn(check, fix, format string, args ...any) {
 	p.add(check, Warn, fix, format, args...)
 }
 
-func (p *patient) fail(check, fix, format string, args ...any) {
+func (p *checkup) fail(check, fix, format string, args ...any) {
 	p.add(check, Fail, fix, format, args...)
 }
 
-func (p *patient) add(check string, level Level, fix, format string, args ...any) {
+func (p *checkup) add(check string, level Level, fix, format string, args ...any) {
 	p.findings = append(p.findings, finding(p.Name, check, level, fix, format, args))
 }
 
@@ -182,7 +182,7 @@ func finding(node, check string, level Level, fix, format string, args []any) Fi
 var errSilent = errors.New("no answer")
 
 // ask sends commands and waits for the answers for a limited time, even if the client ignores its context.
-func (p *patient) ask(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+func (p *checkup) ask(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	limit := min(p.e.Timeout, askLimit)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -205,7 +205,7 @@ func timedOut(err error) bool {
 
 // probe returns a key for this examination and node. The node is part of the name, because two nodes may be the same
 // server.
-func (p *patient) probe(what string) string {
+func (p *checkup) probe(what string) string {
 	return fmt.Sprintf("locker-doctor:%s:%d:%s", p.e.id, p.index, what)
 }
 
@@ -215,7 +215,7 @@ func refusal(reply drivers.Reply) (drivers.ServerError, bool) {
 	return e, ok
 }
 
-func (p *patient) user() string {
+func (p *checkup) user() string {
 	if p.Username == "" {
 		return "default"
 	}

@@ -21,7 +21,7 @@ func TestHealthyDeployments(t *testing.T) {
 	for driver, n := range map[string]int{"goredis": 5, "redigo": 1, "rueidis": 3, "valkey": 1} {
 		t.Run(fmt.Sprintf("%s, %d", driver, n), func(t *testing.T) {
 			t.Parallel()
-			h := admit(t, n, driver)
+			h := startServers(t, n, driver)
 			r := h.want(t)
 			checks := map[string]int{}
 			for _, f := range r.Findings {
@@ -44,14 +44,14 @@ func TestHealthyDeployments(t *testing.T) {
 
 func TestLatency(t *testing.T) {
 	t.Parallel()
-	h := admit(t, 3, "redigo")
+	h := startServers(t, 3, "redigo")
 	h.Budget = 10 * time.Microsecond
 	h.want(t, "fail 1 latency: the bound is 0s", "fail 2 latency: p99", "fail 3 latency: of the budget")
 }
 
 func TestOneServerGivenTwice(t *testing.T) {
 	t.Parallel()
-	h := admit(t, 5, "goredis")
+	h := startServers(t, 5, "goredis")
 	_, port, _ := strings.Cut(h.servers[0].Addr(), ":")
 	h.replace(t, 4, "goredis", drivers.Config{Addr: "localhost:" + port})
 	h.want(t, "fail all identity: "+h.servers[0].Addr()+" and localhost:"+port+" are the same server",
@@ -62,7 +62,7 @@ func TestOneServerGivenTwice(t *testing.T) {
 // Without INFO, which has the run_id, a key that is written to one address shows on the other one.
 func TestOneServerGivenTwiceThatRefusesInfo(t *testing.T) {
 	t.Parallel()
-	h := admit(t, 3, "goredis")
+	h := startServers(t, 3, "goredis")
 	_, port, _ := strings.Cut(h.servers[0].Addr(), ":")
 	h.servers[0].User(t, "default", "-info")
 	h.replace(t, 2, "goredis", drivers.Config{Addr: "localhost:" + port})
@@ -74,7 +74,7 @@ func TestOneServerGivenTwiceThatRefusesInfo(t *testing.T) {
 
 func TestReplicaAmongMasters(t *testing.T) {
 	t.Parallel()
-	h := admit(t, 3, "rueidis")
+	h := startServers(t, 3, "rueidis")
 	host, port, _ := strings.Cut(h.servers[0].Addr(), ":")
 	h.servers[1].Cmd(t, "REPLICAOF", host, port)
 	for end := time.Now().Add(30 * time.Second); !strings.Contains(fmt.Sprint(h.servers[1].Cmd(t, "INFO",
@@ -92,7 +92,7 @@ func TestReplicaAmongMasters(t *testing.T) {
 // The number of replicas that have to confirm a lock is compared with those that are connected.
 func TestReplicasThatAreWaitedFor(t *testing.T) {
 	t.Parallel()
-	h := admit(t, 1, "redigo")
+	h := startServers(t, 1, "redigo")
 	h.Replicas = 2
 	redistest.StartReplica(t, h.servers[0]).Follow(t, h.servers[0])
 	if n := h.servers[0].Cmd(t, "WAIT", 1, 20000); n != int64(1) { // a replica is online once it has confirmed
@@ -106,7 +106,7 @@ func TestReplicasThatAreWaitedFor(t *testing.T) {
 
 func TestEviction(t *testing.T) {
 	t.Parallel()
-	h := admit(t, 3, "redigo")
+	h := startServers(t, 3, "redigo")
 	h.servers[0].Cmd(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	h.servers[1].Cmd(t, "CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
 	h.servers[1].Cmd(t, "CONFIG", "SET", "maxmemory", "100mb")
@@ -115,7 +115,7 @@ func TestEviction(t *testing.T) {
 
 func TestPersistence(t *testing.T) {
 	t.Parallel()
-	h := admit(t, 3, "goredis")
+	h := startServers(t, 3, "goredis")
 	h.servers[0].Cmd(t, "CONFIG", "SET", "appendonly", "no")
 	h.servers[1].Cmd(t, "CONFIG", "SET", "appendfsync", "everysec")
 	h.Budget = 2 * time.Second
@@ -129,7 +129,7 @@ func TestHungNode(t *testing.T) {
 	for _, driver := range drivers.Names() {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
-			h := admit(t, 3, driver)
+			h := startServers(t, 3, driver)
 			h.Timeout = time.Second
 			h.servers[2].Pause()
 			t.Cleanup(h.servers[2].Resume)
@@ -147,7 +147,7 @@ func TestHungNode(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	h := admit(t, 3, "goredis")
+	h := startServers(t, 3, "goredis")
 	h.servers[0].Kill()
 	h.servers[1].Kill()
 	h.want(t, "fail 1 reachable: no connection", "fail 2 reachable: no connection",
@@ -159,7 +159,7 @@ func TestWrongPassword(t *testing.T) {
 	for _, driver := range drivers.Names() {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
-			h := admit(t, 3, driver)
+			h := startServers(t, 3, driver)
 			for _, i := range []int{0, 1} {
 				h.servers[i].User(t, "locker", "on", ">right", "allkeys", "+@all")
 			}
@@ -183,7 +183,7 @@ func TestMissingRights(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			h := admit(t, 1, "goredis")
+			h := startServers(t, 1, "goredis")
 			if test.name == "channels" && !h.servers[0].ChannelRights(t) {
 				return
 			}
@@ -201,7 +201,7 @@ func TestMissingRights(t *testing.T) {
 	}
 	t.Run("publish, ping and info, with a guard", func(t *testing.T) {
 		t.Parallel()
-		h := admit(t, 1, "goredis")
+		h := startServers(t, 1, "goredis")
 		h.servers[0].User(t, "locker", "on", ">pw", "allkeys", "+@all", "-publish")
 		h.replace(t, 0, "goredis", drivers.Config{Addr: h.servers[0].Addr(), Username: "locker", Password: "pw"})
 		h.want(t, "warn 1 messages: poll every 50 to 100 ms (NOPERM")
@@ -218,7 +218,7 @@ func TestMissingRights(t *testing.T) {
 	})
 	t.Run("info, config and subscribe", func(t *testing.T) {
 		t.Parallel()
-		h := admit(t, 1, "redigo")
+		h := startServers(t, 1, "redigo")
 		h.servers[0].User(t, "locker", "on", ">pw", "allkeys", "+@all", "-info", "-subscribe")
 		h.replace(t, 0, "redigo", drivers.Config{Addr: h.servers[0].Addr(), Username: "locker", Password: "pw"})
 		h.want(t, "warn 1 info: INFO is refused", "warn 1 messages: waiters are not notified")

@@ -11,7 +11,7 @@ import (
 )
 
 // guard asks for a lock with the restart guard of the deployment, because only the node knows whether it rests.
-func (p *patient) guard(ctx context.Context) {
+func (p *checkup) guard(ctx context.Context) {
 	const check = "guard"
 	if p.e.Guard == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 )
 
 // reach checks whether the node answers. If not, no further checks are made.
-func (p *patient) reach(ctx context.Context) bool {
+func (p *checkup) reach(ctx context.Context) bool {
 	const check = "reachable"
 	replies, err := p.ask(ctx, drivers.Command{"PING"})
 	if err != nil {
@@ -35,7 +35,7 @@ func (p *patient) reach(ctx context.Context) bool {
 }
 
 // deployment says which servers the other checks are about, if there are several.
-func (p *patient) deployment() {
+func (p *checkup) deployment() {
 	const check = "deployment"
 	switch p.Dial.Deployment() {
 	case drivers.SentinelMaster:
@@ -46,7 +46,7 @@ func (p *patient) deployment() {
 	}
 }
 
-func (p *patient) unreachable(ctx context.Context, err error) {
+func (p *checkup) unreachable(ctx context.Context, err error) {
 	const check = "reachable"
 	c, ok := OfSentinel(p.Dial, err)
 	if !ok {
@@ -81,7 +81,7 @@ const (
 )
 
 // latency measures round trips with TIME. The fastest answer gives the most exact reading of the node's clock.
-func (p *patient) latency(ctx context.Context) {
+func (p *checkup) latency(ctx context.Context) {
 	const check = "latency"
 	var times []time.Duration
 	for start := time.Now(); len(times) < samples && (time.Since(start) < sampling || len(times) < minimum); {

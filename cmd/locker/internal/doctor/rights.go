@@ -15,7 +15,7 @@ type trial struct {
 	cmd   drivers.Command
 }
 
-func (p *patient) trials() []trial {
+func (p *checkup) trials() []trial {
 	names := node.NamesOf(p.e.Prefix, p.probe("rights"))
 	publish, channel := p.publishing(names)
 	lock, waiters, queue := names.Keys[0], names.Keys[1], names.Keys[2]
@@ -51,7 +51,7 @@ func (p *patient) trials() []trial {
 }
 
 // publishing returns the command that publishes on the channel of a lock, and this channel.
-func (p *patient) publishing(names node.Names) (command, channel string) {
+func (p *checkup) publishing(names node.Names) (command, channel string) {
 	if p.sharded() {
 		return "SPUBLISH", names.Sharded
 	}
@@ -59,7 +59,7 @@ func (p *patient) publishing(names node.Names) (command, channel string) {
 }
 
 // sharded reports whether the node is a Redis Cluster.
-func (p *patient) sharded() bool { return p.Dial.Deployment() == drivers.RedisCluster }
+func (p *checkup) sharded() bool { return p.Dial.Deployment() == drivers.RedisCluster }
 
 // lackedRight returns the right to the command that e refuses to the user, as ACL SETUSER has it, or an empty string if
 // e is about something else. The client of a Redis Cluster calls commands of its own, so that need not be the one that
@@ -80,7 +80,7 @@ func publishes(cmd drivers.Command) bool { return strings.HasSuffix(cmd[0], "PUB
 
 // rights tries every command that locks need, on keys and channels of this examination under the prefix of the locks.
 // It reports whether locks can work.
-func (p *patient) rights(ctx context.Context) bool {
+func (p *checkup) rights(ctx context.Context) bool {
 	const check = "rights"
 	ts := p.trials()
 	cmds := make([]drivers.Command, 0, len(ts))
@@ -132,7 +132,7 @@ func (p *patient) rights(ctx context.Context) bool {
 
 // patterns returns the patterns of keys and channels that the user lacks. The names derived from keys with a hash tag
 // or a brace have other forms.
-func (p *patient) patterns(ctx context.Context) (missing []string) {
+func (p *checkup) patterns(ctx context.Context) (missing []string) {
 	lack := func(sign, name string) {
 		pattern := sign + p.e.Prefix + "*"
 		switch rest, braced := strings.CutPrefix(name, "{"); {

@@ -17,7 +17,7 @@ func containsFold(e drivers.ServerError, what string) bool {
 }
 
 // readSettings asks the server for its settings.
-func (p *patient) readSettings(ctx context.Context) {
+func (p *checkup) readSettings(ctx context.Context) {
 	const check = "info"
 	replies, err := p.ask(ctx, settings.Questions()...)
 	if err != nil {
@@ -39,7 +39,7 @@ func (p *patient) readSettings(ctx context.Context) {
 const noInfo = "version, role, persistence and eviction are not known, because "
 
 // unknown names the settings that the server did not tell.
-func (p *patient) unknown() {
+func (p *checkup) unknown() {
 	names := p.settings.Unknown()
 	if len(names) == 0 {
 		return
@@ -60,16 +60,16 @@ func (p *patient) unknown() {
 }
 
 // mode returns "standalone", "cluster" or "sentinel". The field has a different name in each kind of server.
-func (p *patient) mode() string {
+func (p *checkup) mode() string {
 	return cmp.Or(p.settings.Info["redis_mode"], p.settings.Info["server_mode"], p.settings.Info["redict_mode"])
 }
 
-func (p *patient) number(name string) int64 {
+func (p *checkup) number(name string) int64 {
 	n, _ := strconv.ParseInt(p.settings.Info[name], 10, 64)
 	return n
 }
 
-func (p *patient) version() {
+func (p *checkup) version() {
 	const check = "version"
 	version := p.settings.Info["redis_version"] // other servers report the Redis version that they are compatible with
 	product := "Redis " + version
@@ -87,7 +87,7 @@ func (p *patient) version() {
 	}
 }
 
-func (p *patient) role() {
+func (p *checkup) role() {
 	const check = "role"
 	switch mode := p.mode(); {
 	case mode == "cluster" && p.e.Redlock:
@@ -110,7 +110,7 @@ func (p *patient) role() {
 	}
 }
 
-func (p *patient) uptime() {
+func (p *checkup) uptime() {
 	const check = "uptime"
 	up := time.Duration(p.number("uptime_in_seconds")) * time.Second
 	durable := p.settings.Info["aof_enabled"] == "1" && p.settings.Config["appendfsync"] == "always"

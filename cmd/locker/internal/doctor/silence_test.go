@@ -29,7 +29,7 @@ func (s *stalled) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Re
 // A machine that stands still for a moment is no failure of the server.
 func TestAnswerThatIsLateIsWaitedForAgain(t *testing.T) {
 	t.Parallel()
-	h := admit(t, 1, "redigo")
+	h := startServers(t, 1, "redigo")
 	d := h.Nodes[0].Driver
 	h.Nodes[0].Driver = &stalled{lent: lent{d}, Subscriber: d.(drivers.Subscriber)}
 	h.want(t)

@@ -13,7 +13,7 @@ import (
 // together runs the checks that compare nodes.
 func (e *examination) together(ctx context.Context) {
 	e.count()
-	if len(e.patients) < 2 {
+	if len(e.checkups) < 2 {
 		return
 	}
 	e.identity()
@@ -26,8 +26,8 @@ func (e *examination) count() {
 	if !e.Redlock {
 		return
 	}
-	n, up := len(e.patients), 0
-	for _, p := range e.patients {
+	n, up := len(e.checkups), 0
+	for _, p := range e.checkups {
 		if p.reached {
 			up++
 		}
@@ -53,7 +53,7 @@ func (e *examination) count() {
 func (e *examination) identity() {
 	const check = "identity"
 	byID, known, doubles := map[string]string{}, 0, false
-	for _, p := range e.patients {
+	for _, p := range e.checkups {
 		id := p.settings.Info["run_id"]
 		if id == "" {
 			continue
@@ -79,7 +79,7 @@ func (e *examination) identity() {
 }
 
 func (e *examination) reached() (n int) {
-	for _, p := range e.patients {
+	for _, p := range e.checkups {
 		if p.reached {
 			n++
 		}
@@ -91,25 +91,25 @@ func (e *examination) reached() (n int) {
 // key appears on another node, even if the run ids differ.
 func (e *examination) mirrors(ctx context.Context) {
 	const check = "independence"
-	keys := make([]string, len(e.patients))
-	written := make([]bool, len(e.patients))
+	keys := make([]string, len(e.checkups))
+	written := make([]bool, len(e.checkups))
 	for i := range keys {
-		keys[i] = node.NamesOf(e.Prefix, e.patients[i].probe("mirror")).Keys[0]
+		keys[i] = node.NamesOf(e.Prefix, e.checkups[i].probe("mirror")).Keys[0]
 	}
-	e.all(func(i int, p *patient) {
+	e.all(func(i int, p *checkup) {
 		replies, err := p.ask(ctx, drivers.Command{"SET", keys[i], e.id, "PX", "60000"})
 		written[i] = err == nil && replies[0] == "OK"
 	})
-	defer e.all(func(i int, p *patient) {
+	defer e.all(func(i int, p *checkup) {
 		_, _ = p.ask(context.WithoutCancel(ctx), append(drivers.Command{"DEL"}, keys[i]))
 	})
 	if !sleep(ctx, 100*time.Millisecond) { // replication takes some time
 		return
 	}
-	seen := make([][]string, len(e.patients))
+	seen := make([][]string, len(e.checkups))
 	var mu sync.Mutex
 	looked := 0
-	e.all(func(i int, p *patient) {
+	e.all(func(i int, p *checkup) {
 		replies, err := p.ask(ctx, append(drivers.Command{"MGET"}, keys...))
 		values, _ := first(replies).([]drivers.Reply)
 		if err != nil || len(values) != len(keys) {
@@ -120,7 +120,7 @@ func (e *examination) mirrors(ctx context.Context) {
 		looked++
 		for j, v := range values {
 			if j != i && written[j] && v == e.id {
-				seen[i] = append(seen[i], e.patients[j].Name)
+				seen[i] = append(seen[i], e.checkups[j].Name)
 			}
 		}
 	})
@@ -130,7 +130,7 @@ func (e *examination) mirrors(ctx context.Context) {
 			found = true
 			e.add(check, Fail,
 				"use independent servers: no replicas of each other, and not two behind one proxy or virtual address",
-				"what is written to %s shows on %s", list(from), e.patients[i].Name)
+				"what is written to %s shows on %s", list(from), e.checkups[i].Name)
 		}
 	}
 	if !found && looked > 1 {
@@ -139,9 +139,9 @@ func (e *examination) mirrors(ctx context.Context) {
 }
 
 // all calls f for all reachable nodes concurrently.
-func (e *examination) all(f func(i int, p *patient)) {
+func (e *examination) all(f func(i int, p *checkup)) {
 	var wg sync.WaitGroup
-	for i, p := range e.patients {
+	for i, p := range e.checkups {
 		if p.reached {
 			wg.Go(func() { f(i, p) })
 		}
@@ -168,7 +168,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // clocks compares the nodes' clocks.
 func (e *examination) clocks() {
 	var readings []settings.Clock
-	for _, p := range e.patients {
+	for _, p := range e.checkups {
 		if p.clock.Node != "" {
 			readings = append(readings, p.clock)
 		}

@@ -19,16 +19,16 @@ var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 // usual is the TTL of locks. Servers that run for less have just started: so all servers of tests have.
 const usual = 10 * time.Minute
 
-// hospital is a set of servers and the examination of them.
-type hospital struct {
+// fixture is a set of servers and the examination of them.
+type fixture struct {
 	doctor.Deployment
 	servers []*redistest.Server
 }
 
-// admit starts n healthy servers.
-func admit(t *testing.T, n int, driver string) *hospital {
+// startServers starts n healthy servers.
+func startServers(t *testing.T, n int, driver string) *fixture {
 	t.Helper()
-	h := &hospital{Deployment: doctor.Deployment{
+	h := &fixture{Deployment: doctor.Deployment{
 		Redlock: n > 1, Prefix: "lock:", TTL: usual, Timeout: 5 * time.Second, Budget: time.Second,
 	}}
 	for range n {
@@ -39,7 +39,7 @@ func admit(t *testing.T, n int, driver string) *hospital {
 	return h
 }
 
-func (h *hospital) add(t *testing.T, driver string, c drivers.Config) {
+func (h *fixture) add(t *testing.T, driver string, c drivers.Config) {
 	t.Helper()
 	c.Network = cmp.Or(c.Network, "tcp")
 	d, err := drivers.Open(t.Context(), driver, c)
@@ -51,7 +51,7 @@ func (h *hospital) add(t *testing.T, driver string, c drivers.Config) {
 	h.Nodes = append(h.Nodes, doctor.Node{Name: c.Addr, Username: c.Username, Driver: d, Dial: dial})
 }
 
-func (h *hospital) replace(t *testing.T, i int, driver string, c drivers.Config) {
+func (h *fixture) replace(t *testing.T, i int, driver string, c drivers.Config) {
 	t.Helper()
 	h.add(t, driver, c)
 	last := len(h.Nodes) - 1
@@ -60,7 +60,7 @@ func (h *hospital) replace(t *testing.T, i int, driver string, c drivers.Config)
 
 // want runs the examination and checks its findings that are not ok. Each of want is "level node check: part of the
 // text". There must be no others. If the machine has stalled for so long that answers were late, want examines again.
-func (h *hospital) want(t *testing.T, want ...string) (r doctor.Report) {
+func (h *fixture) want(t *testing.T, want ...string) (r doctor.Report) {
 	t.Helper()
 	var wrong []string
 	for range 5 {
@@ -90,7 +90,7 @@ func isLate(wrong string) bool {
 }
 
 // compare returns what is wrong with a report.
-func (h *hospital) compare(r doctor.Report, want []string) (wrong []string) {
+func (h *fixture) compare(r doctor.Report, want []string) (wrong []string) {
 	worst := doctor.OK
 	left := want
 	for _, f := range r.Findings {
