@@ -15,22 +15,22 @@ func TestWaiterTakesTheLockWhenTheNextHolderHasDied(t *testing.T) {
 		// The release comes at any moment between two looks of the waiters.
 		for held := time.Duration(0); held < 2*heartbeat; held += 230 * time.Millisecond {
 			t.Run(fmt.Sprintf("%v after %v", ttl, held), func(t *testing.T) {
-				onStreet(t, func(x *street) { x.nextHolderDies(ttl, held) })
+				onTestbed(t, func(x *testbed) { x.nextHolderDies(ttl, held) })
 			})
 		}
 	}
 }
 
-func (x *street) nextHolderDies(ttl, held time.Duration) {
+func (x *testbed) nextHolderDies(ttl, held time.Duration) {
 	x.Helper()
-	first, dies, last := x.party(), x.party(), x.party()
+	first, dies, last := x.client(), x.client(), x.client()
 	lease := first.must(locker.TTL(ttl))
 	next, waits := dies.lock(locker.TTL(ttl)), last.lock(locker.TTL(ttl))
 	waits.waits(held)
 	x.unlock(lease)
 	next.gets(time.Second)
 	end := next.at.Add(ttl) // after the end of the lock on the server
-	dies.meddle(func(string) fate { return fate{lost: true} })
+	dies.inject(func(string) fault { return fault{lost: true} })
 
 	before := last.sent("")
 	lease = waits.gets(time.Minute)
@@ -40,16 +40,16 @@ func (x *street) nextHolderDies(ttl, held time.Duration) {
 	if n, most := last.sent("")-before, 4+int(ttl/time.Second); n > most {
 		x.Errorf("%d commands in %v, more than %d", n, ttl, most)
 	}
-	dies.meddle(nil)
+	dies.inject(nil)
 	x.unlock(lease)
 	x.nothing()
 }
 
 // Waiters behind the first one look no more often than twice a second, however short the TTL is.
 func TestWaitersBehindOthersCostLittle(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must(locker.TTL(100 * time.Millisecond))
-		first, second := x.party(), x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must(locker.TTL(100 * time.Millisecond))
+		first, second := x.client(), x.client()
 		calls := []*call{first.lock(), second.lock()}
 		before := second.sent("")
 		calls[0].waits(time.Minute)

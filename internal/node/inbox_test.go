@@ -13,8 +13,8 @@ import (
 
 // Each release of many keys hands over to a waiter of one Client, whose waiters share a subscription.
 func TestHandOversOfManyKeys(t *testing.T) {
-	onStreet(t, func(x *street) {
-		holder, p := x.party(), x.party()
+	onTestbed(t, func(x *testbed) {
+		holder, p := x.client(), x.client()
 		var leases []locker.Lease
 		var wg sync.WaitGroup
 		keys := strings.Split("abcdefghij", "")
@@ -55,7 +55,7 @@ func TestHandOversOfManyKeys(t *testing.T) {
 }
 
 // forgotten checks that nobody listens any more.
-func (p *party) forgotten() {
+func (p *client) forgotten() {
 	p.x.Helper()
 	p.x.settle()
 	in := p.node.inbox
@@ -68,9 +68,9 @@ func (p *party) forgotten() {
 
 // Waits that end in each way, some before the subscription is there, leave no listener behind.
 func TestListenersAreForgotten(t *testing.T) {
-	onStreet(t, func(x *street) {
-		p := x.party()
-		lease := x.party().must()
+	onTestbed(t, func(x *testbed) {
+		p := x.client()
+		lease := x.client().must()
 		for i := range 60 {
 			ctx, cancel := context.WithTimeout(x.Context(), time.Duration(i)*300*time.Microsecond)
 			if _, err := p.Lock(ctx, "k"); err == nil {
@@ -88,14 +88,14 @@ func TestListenersAreForgotten(t *testing.T) {
 
 // Waiters without a subscription keep their position among those that have one, and get their share.
 func TestWaiterWithoutSubscriptionKeepsItsPlace(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
 		deaf := func(d drivers.Driver) drivers.Driver { return struct{ drivers.Driver }{d} }
 		var calls []*call
 		for i := range 8 {
-			p := x.party()
+			p := x.client()
 			if i%2 == 0 {
-				p = x.party(deaf)
+				p = x.client(deaf)
 			}
 			calls = append(calls, p.lock())
 		}
@@ -116,14 +116,14 @@ func TestWaiterWithoutSubscriptionKeepsItsPlace(t *testing.T) {
 
 // The subscription takes long. The waiter polls until it is there, and then tells the server where to notify it.
 func TestSlowSubscription(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		p := x.party()
-		p.meddle(func(kind string) fate {
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		p := x.client()
+		p.inject(func(kind string) fault {
 			if kind == "PING" {
-				return fate{out: 3 * time.Second}
+				return fault{out: 3 * time.Second}
 			}
-			return fate{}
+			return fault{}
 		})
 		c := p.lock()
 		c.waits(3*time.Second + 10*oneWay)
@@ -148,24 +148,24 @@ func TestSlowSubscription(t *testing.T) {
 // A subscription that another waiter asked for comes between the request and its answer. The server does not know of
 // it.
 func TestSubscriptionThatComesWithTheFirstAnswer(t *testing.T) {
-	onStreet(t, func(x *street) {
-		holder, p := x.party(), x.party()
+	onTestbed(t, func(x *testbed) {
+		holder, p := x.client(), x.client()
 		other, err := holder.TryLock(x.Context(), "other")
 		if err != nil {
 			x.Fatal(err)
 		}
 		lease := holder.must()
 		requests := 0
-		p.meddle(func(kind string) fate {
+		p.inject(func(kind string) fault {
 			switch kind {
 			case "PING":
-				return fate{out: 20 * time.Millisecond}
+				return fault{out: 20 * time.Millisecond}
 			case "enqueue":
 				if requests++; requests == 2 {
-					return fate{back: 100 * time.Millisecond}
+					return fault{back: 100 * time.Millisecond}
 				}
 			}
-			return fate{}
+			return fault{}
 		})
 		done := make(chan struct{})
 		go func() {

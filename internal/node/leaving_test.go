@@ -10,13 +10,13 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-func (x *street) tombstones() int { return x.node.Tombstones() }
+func (x *testbed) tombstones() int { return x.node.Tombstones() }
 
 // Nothing of a waiter whose requests have all been answered can be executed later.
 func TestWaiterThatLeavesWritesNoTombstone(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		p, next := x.party(), x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		p, next := x.client(), x.client()
 		p.warm()
 		for range 200 {
 			c := p.lock(locker.TTL(time.Hour))
@@ -38,15 +38,15 @@ func TestWaiterThatLeavesWritesNoTombstone(t *testing.T) {
 // A waiter that leaves is not in the queue any more, whether it writes a tombstone or not: a lock that expires is not
 // granted to it.
 func TestWaiterThatLeftIsNotGrantedTheLock(t *testing.T) {
-	onStreet(t, func(x *street) {
-		x.party().must(locker.TTL(time.Second), locker.NoRenewal())
-		p := x.party()
+	onTestbed(t, func(x *testbed) {
+		x.client().must(locker.TTL(time.Second), locker.NoRenewal())
+		p := x.client()
 		c := p.lock()
 		c.waits(100 * time.Millisecond)
 		c.cancel()
 		<-c.done
 		time.Sleep(2 * time.Second) // the lock has expired
-		x.unlock(x.party().must())
+		x.unlock(x.client().must())
 		x.nothing()
 	})
 }
@@ -55,29 +55,29 @@ func TestWaiterThatLeftIsNotGrantedTheLock(t *testing.T) {
 // late, will not be.
 func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 	for name, tt := range map[string]struct {
-		heartbeat fate
+		heartbeat fault
 		stay      time.Duration // of the waiter, after that was sent; less than its TTL and it waits for the answer
 		want      int
 	}{
-		"the heartbeat is under way":                 {fate{back: 2 * time.Second}, 500 * time.Millisecond, 1},
-		"another one was answered since":             {fate{back: 4 * time.Second}, 3500 * time.Millisecond, 1},
-		"its answer has come late":                   {fate{back: 2 * time.Second}, 3500 * time.Millisecond, 0},
-		"there was no answer":                        {fate{mute: true}, 20 * time.Second, 1},
-		"the connection broke, and nobody knows":     {fate{mute: true, cut: true}, 20 * time.Second, 1},
-		"it was not sent, because of no connection":  {fate{unsent: true}, 3500 * time.Millisecond, 0},
-		"the heartbeat was answered as it should be": {fate{}, 500 * time.Millisecond, 0},
+		"the heartbeat is under way":                 {fault{back: 2 * time.Second}, 500 * time.Millisecond, 1},
+		"another one was answered since":             {fault{back: 4 * time.Second}, 3500 * time.Millisecond, 1},
+		"its answer has come late":                   {fault{back: 2 * time.Second}, 3500 * time.Millisecond, 0},
+		"there was no answer":                        {fault{mute: true}, 20 * time.Second, 1},
+		"the connection broke, and nobody knows":     {fault{mute: true, cut: true}, 20 * time.Second, 1},
+		"it was not sent, because of no connection":  {fault{unsent: true}, 3500 * time.Millisecond, 0},
+		"the heartbeat was answered as it should be": {fault{}, 500 * time.Millisecond, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStreet(t, func(x *street) {
-				lease := x.party().must(locker.TTL(time.Minute))
-				p := x.party()
+			onTestbed(t, func(x *testbed) {
+				lease := x.client().must(locker.TTL(time.Minute))
+				p := x.client()
 				p.warm()
 				c := p.lock(locker.TTL(time.Second))
 				sent := make(chan struct{})
 				done := false
-				p.meddle(func(kind string) fate {
+				p.inject(func(kind string) fault {
 					if kind != "enqueue" || done {
-						return fate{}
+						return fault{}
 					}
 					done = true
 					close(sent)
@@ -94,7 +94,7 @@ func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 				if n := x.tombstones(); n != tt.want {
 					x.Errorf("%d tombstones, want %d", n, tt.want)
 				}
-				p.meddle(nil)
+				p.inject(nil)
 				x.unlock(lease)
 				x.nothing()
 			})
@@ -120,10 +120,10 @@ func (m *meddler) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Re
 // An answer that is not the server's leaves the request in doubt; a refusal of the server's does not.
 func TestWaiterLeavesATombstoneForAnAnswerInDoubt(t *testing.T) {
 	for answer, want := range map[drivers.ServerError]int{"ERR upstream failure": 1, "LOADING not yet": 0} {
-		onStreet(t, func(x *street) {
-			lease := x.party().must(locker.TTL(time.Minute))
+		onTestbed(t, func(x *testbed) {
+			lease := x.client().must(locker.TTL(time.Minute))
 			m := &meddler{}
-			p := x.party(func(d drivers.Driver) drivers.Driver {
+			p := x.client(func(d drivers.Driver) drivers.Driver {
 				m.Driver = d
 				return m
 			})
@@ -149,17 +149,17 @@ func TestWaiterLeavesATombstoneForAnAnswerInDoubt(t *testing.T) {
 // place.
 func TestForceReleaseAtTheHandOverSendsTheWaiterBack(t *testing.T) {
 	for name, tt := range map[string]struct {
-		claim fate // of the waiter's claim
-		deaf  bool // the waiter is not told
+		claim fault // of the waiter's claim
+		deaf  bool  // the waiter is not told
 	}{
-		"the claim comes after it":  {claim: fate{out: 100 * time.Millisecond}},
+		"the claim comes after it":  {claim: fault{out: 100 * time.Millisecond}},
 		"the waiter was never told": {deaf: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onStreet(t, func(x *street) {
-				operator := x.party()
-				lease := x.party().must()
-				b, c, d := x.party(), x.party(), x.party()
+			onTestbed(t, func(x *testbed) {
+				operator := x.client()
+				lease := x.client().must()
+				b, c, d := x.client(), x.client(), x.client()
 				b.warm()
 				first, second, third := b.lock(), c.lock(), d.lock()
 				b.once("claim", tt.claim)

@@ -10,13 +10,13 @@ import (
 	"github.com/golocker/locker"
 )
 
-var outages = map[string]fate{
+var outages = map[string]fault{
 	"hangs": {lost: true}, "answers are lost": {mute: true}, "connections break": {lost: true, cut: true},
 	"is down": {unsent: true},
 }
 
 // lockFor begins to lock k for as long as d.
-func (p *party) lockFor(d time.Duration, opts ...locker.Option) *call {
+func (p *client) lockFor(d time.Duration, opts ...locker.Option) *call {
 	c := &call{x: p.x, done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	go func() {
@@ -41,33 +41,33 @@ func (c *call) failsWith(t testing.TB, want, never error) {
 func TestWhoWaitsIsToldOfTheLastContact(t *testing.T) {
 	for name, f := range outages {
 		t.Run(name, func(t *testing.T) {
-			onStreet(t, func(x *street) {
-				lease := x.party().must(locker.TTL(time.Hour))
-				b := x.party()
+			onTestbed(t, func(x *testbed) {
+				lease := x.client().must(locker.TTL(time.Hour))
+				b := x.client()
 				first := b.lockFor(12*time.Second, locker.Patience(time.Minute))
 				first.waits(50 * time.Millisecond)
 				behind := b.lockFor(10 * time.Second)
-				alone := x.party().lockFor(5 * time.Second) // of a Client that still reaches the server
+				alone := x.client().lockFor(5 * time.Second) // of a Client that still reaches the server
 				behind.waits(time.Second)
-				b.meddle(func(string) fate { return f })
+				b.inject(func(string) fault { return f })
 				behind.failsWith(x, locker.ErrUnavailable, locker.ErrHeld)
 				alone.failsWith(x, locker.ErrHeld, locker.ErrUnavailable)
 				first.failsWith(x, locker.ErrUnavailable, locker.ErrHeld)
 
-				b.meddle(nil)
+				b.inject(nil)
 				time.Sleep(10 * time.Second)       // what hangs is given up
 				late := b.lockFor(5 * time.Second) // its first request that fails may be under way in the end
 				late.waits(time.Second)
-				b.meddle(func(string) fate { return f })
+				b.inject(func(string) fault { return f })
 				late.failsWith(x, locker.ErrUnavailable, locker.ErrHeld)
 
-				b.meddle(nil)
+				b.inject(nil)
 				time.Sleep(10 * time.Second) // what hangs is given up
 				again := b.lockFor(15 * time.Second)
 				again.waits(time.Second)
-				b.meddle(func(string) fate { return f })
+				b.inject(func(string) fault { return f })
 				again.waits(4 * time.Second)
-				b.meddle(nil)
+				b.inject(nil)
 				again.failsWith(x, locker.ErrHeld, locker.ErrUnavailable)
 				time.Sleep(2 * time.Second) // until the server knows that the waiter has left
 				x.unlock(lease)
@@ -79,14 +79,14 @@ func TestWhoWaitsIsToldOfTheLastContact(t *testing.T) {
 
 // A request that is under way for a moment when the context ends says nothing against the server.
 func TestASlowAnswerIsNoOutage(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must(locker.TTL(time.Hour))
-		b := x.party()
-		b.meddle(func(string) fate { return fate{back: 400 * time.Millisecond} })
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must(locker.TTL(time.Hour))
+		b := x.client()
+		b.inject(func(string) fault { return fault{back: 400 * time.Millisecond} })
 		for d := 4 * time.Second; d < 7*time.Second; d += 100 * time.Millisecond {
 			b.lockFor(d).failsWith(x, locker.ErrHeld, locker.ErrUnavailable)
 		}
-		b.meddle(nil)
+		b.inject(nil)
 		time.Sleep(2 * time.Second)
 		x.unlock(lease)
 		x.nothing()
@@ -97,9 +97,9 @@ func TestASlowAnswerIsNoOutage(t *testing.T) {
 func TestPatienceIsAnOption(t *testing.T) {
 	for _, patience := range []time.Duration{0, time.Second, locker.DefaultPatience, 30 * time.Second} {
 		t.Run(fmt.Sprint(patience), func(t *testing.T) {
-			onStreet(t, func(x *street) {
-				lease := x.party().must(locker.TTL(time.Hour))
-				b := x.party()
+			onTestbed(t, func(x *testbed) {
+				lease := x.client().must(locker.TTL(time.Hour))
+				b := x.client()
 				var opts []locker.Option
 				if patience != locker.DefaultPatience {
 					opts = []locker.Option{locker.Patience(patience)}
@@ -107,7 +107,7 @@ func TestPatienceIsAnOption(t *testing.T) {
 				c := b.lockFor(time.Hour, opts...)
 				behind := b.lockFor(time.Hour, opts...) // does not begin to count when its turn has come
 				c.waits(time.Second)
-				b.meddle(func(string) fate { return outages["is down"] })
+				b.inject(func(string) fault { return outages["is down"] })
 				start := time.Now()
 				for _, c := range []*call{c, behind} {
 					<-c.done
@@ -119,7 +119,7 @@ func TestPatienceIsAnOption(t *testing.T) {
 						x.Errorf("it was given up after %v, the patience is %v", took, patience)
 					}
 				}
-				b.meddle(nil)
+				b.inject(nil)
 				time.Sleep(2 * time.Second)
 				x.unlock(lease)
 				x.nothing()

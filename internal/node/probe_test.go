@@ -19,7 +19,7 @@ const (
 // Nobody answers a probe that travels over a connection from before a restart of the server. Such a probe is repeated
 // soon, and not only when the next one is due: until a probe is counted, waiters poll, and are not told of releases.
 func TestProbeThatFailedIsRepeated(t *testing.T) {
-	ways := map[string]fate{
+	ways := map[string]fault{
 		"it is lost":         {lost: true, cut: true},
 		"its answer is lost": {mute: true, cut: true},
 		"it is not sent":     {unsent: true},
@@ -27,16 +27,16 @@ func TestProbeThatFailedIsRepeated(t *testing.T) {
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
-			onStreet(t, func(x *street) {
-				lease := x.party().must()
-				p := x.party()
+			onTestbed(t, func(x *testbed) {
+				lease := x.client().must()
+				p := x.client()
 				c := p.lock()
 				c.waits(time.Second)
 				for failing := range 3 {
 					left := failing
-					p.meddle(func(kind string) fate {
+					p.inject(func(kind string) fault {
 						if kind != "PUBLISH" || left == 0 {
-							return fate{}
+							return fault{}
 						}
 						left--
 						return way
@@ -64,21 +64,21 @@ func TestProbeThatFailedIsRepeated(t *testing.T) {
 func TestProbesThatAlwaysFail(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
-		way         fate
+		way         fault
 		least, most int           // probes in a minute
 		again       time.Duration // when the next one comes at the latest
 	}{
-		{"they are lost", fate{lost: true, cut: true}, 40, 130, inboxMaxPause},
-		{"they are refused for now", fate{refused: clusterDown}, 40, 130, inboxMaxPause},
-		{"they are refused for good", fate{refused: noPerm}, 10, 20, inboxProbe},
+		{"they are lost", fault{lost: true, cut: true}, 40, 130, inboxMaxPause},
+		{"they are refused for now", fault{refused: clusterDown}, 40, 130, inboxMaxPause},
+		{"they are refused for good", fault{refused: noPerm}, 10, 20, inboxProbe},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			onStreet(t, func(x *street) {
-				lease := x.party().must()
-				p := x.party()
-				p.meddle(func(kind string) fate {
+			onTestbed(t, func(x *testbed) {
+				lease := x.client().must()
+				p := x.client()
+				p.inject(func(kind string) fault {
 					if kind != "PUBLISH" {
-						return fate{}
+						return fault{}
 					}
 					return tt.way
 				})
@@ -91,7 +91,7 @@ func TestProbesThatAlwaysFail(t *testing.T) {
 				if looks := p.sent("") - all - tt.most; looks < int(time.Minute/untoldPoll) {
 					x.Errorf("the waiter has looked less than %d times in a minute", looks)
 				}
-				p.meddle(nil)
+				p.inject(nil)
 				c.waits(tt.again + 10*oneWay)
 				if !p.node.inbox.live() {
 					x.Error("the subscription is not counted when probes are answered")
@@ -107,16 +107,16 @@ func TestProbesThatAlwaysFail(t *testing.T) {
 // A waiter that was told that it would be told, and whose right to publish ends then, looks at every heartbeat until
 // the subscription has been silent for too long, and polls from then on.
 func TestRightToPublishEnds(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		p := x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		p := x.client()
 		c := p.lock()
 		c.waits(time.Second)
-		p.meddle(func(kind string) fate {
+		p.inject(func(kind string) fault {
 			if kind == "PUBLISH" {
-				return fate{refused: noPerm}
+				return fault{refused: noPerm}
 			}
-			return fate{}
+			return fault{}
 		})
 		c.waits(2 * inboxProbe)
 		if !p.node.inbox.live() {
@@ -126,7 +126,7 @@ func TestRightToPublishEnds(t *testing.T) {
 		if p.node.inbox.live() {
 			x.Error("the subscription is trusted although no probe has come for long")
 		}
-		p.meddle(nil)
+		p.inject(nil)
 		x.unlock(lease)
 		x.unlock(c.gets(untoldPoll + 10*oneWay))
 		x.nothing()

@@ -16,14 +16,14 @@ import (
 func TestFlushedWhileTenWait(t *testing.T) {
 	for _, what := range []string{"flushed", "flushed and cut", "flushed, and away for 3 s"} {
 		t.Run(what, func(t *testing.T) {
-			onStreet(t, func(x *street) {
-				holder := x.party()
+			onTestbed(t, func(x *testbed) {
+				holder := x.client()
 				lost := holder.must()
-				var parties []*party
+				var clients []*client
 				var calls []*call
 				for range 10 {
-					p := x.party()
-					parties = append(parties, p)
+					p := x.client()
+					clients = append(clients, p)
 					calls = append(calls, p.lock())
 				}
 				calls[0].waits(time.Second)
@@ -32,9 +32,9 @@ func TestFlushedWhileTenWait(t *testing.T) {
 					x.node.Cut()
 				}
 				if what == "flushed, and away for 3 s" {
-					for _, p := range parties {
-						p.meddle(func(string) fate { return fate{unsent: true} })
-						time.AfterFunc(3*time.Second, func() { p.meddle(nil) })
+					for _, p := range clients {
+						p.inject(func(string) fault { return fault{unsent: true} })
+						time.AfterFunc(3*time.Second, func() { p.inject(nil) })
 					}
 				}
 				flushed := time.Now()
@@ -75,15 +75,15 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 		for _, ttl := range []time.Duration{500 * time.Millisecond, 10 * time.Second} {
 			t.Run(fmt.Sprint(name, ", TTL ", ttl), func(t *testing.T) {
 				for _, away := range []time.Duration{locker.DefaultPatience - 200*time.Millisecond, time.Hour} {
-					onStreet(t, func(x *street) {
-						lease := x.party().must(locker.TTL(time.Hour))
-						b := x.party()
+					onTestbed(t, func(x *testbed) {
+						lease := x.client().must(locker.TTL(time.Hour))
+						b := x.client()
 						c := b.lock(locker.TTL(ttl))
 						c.waits(time.Second)
-						b.meddle(func(string) fate { return f })
+						b.inject(func(string) fault { return f })
 						if away < locker.DefaultPatience {
 							c.waits(away)
-							b.meddle(nil)
+							b.inject(nil)
 							c.waits(20 * time.Second)
 							x.unlock(lease)
 							x.unlock(c.gets(heartbeat))
@@ -102,7 +102,7 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 						if took := c.at.Sub(start); took < locker.DefaultPatience || took > heartbeat+2*timeout+time.Second {
 							x.Errorf("it was given up after %v", took)
 						}
-						b.meddle(nil)
+						b.inject(nil)
 						time.Sleep(2 * time.Second) // it is told that the waiter has left
 						x.unlock(lease)
 						x.nothing()
@@ -115,10 +115,10 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 
 // Restarting servers refuse for a while. They can be trusted to have executed nothing, but not to know the waiter.
 func TestServerThatRefuses(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must(locker.TTL(time.Hour))
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must(locker.TTL(time.Hour))
 		var refuse atomic.Bool
-		b := x.party(func(d drivers.Driver) drivers.Driver { return &refusing{Driver: d, when: &refuse} })
+		b := x.client(func(d drivers.Driver) drivers.Driver { return &refusing{Driver: d, when: &refuse} })
 		c := b.lock()
 		refuse.Store(true)
 		c.waits(locker.DefaultPatience / 2)
@@ -158,11 +158,11 @@ func (r *refusing) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.R
 func TestStragglers(t *testing.T) {
 	const ttl = time.Second // bounds an exchange, too
 	const late = 4 * time.Second
-	setup := func(x *street) (b *party, l locker.Lease) {
-		lease := x.party().must()
-		b = x.party()
+	setup := func(x *testbed) (b *client, l locker.Lease) {
+		lease := x.client().must()
+		b = x.client()
 		c := b.lock(locker.TTL(ttl))
-		b.once("enqueue", fate{out: late})
+		b.once("enqueue", fault{out: late})
 		for before := b.sent("enqueue"); b.sent("enqueue") == before; {
 			c.waits(time.Millisecond)
 		}
@@ -171,7 +171,7 @@ func TestStragglers(t *testing.T) {
 		return b, c.gets(heartbeat)
 	}
 	t.Run("while it is held", func(t *testing.T) {
-		onStreet(t, func(x *street) {
+		onTestbed(t, func(x *testbed) {
 			_, l := setup(x)
 			for range 50 {
 				time.Sleep(late / 25)
@@ -182,10 +182,10 @@ func TestStragglers(t *testing.T) {
 		})
 	})
 	t.Run("when it is released", func(t *testing.T) {
-		onStreet(t, func(x *street) {
+		onTestbed(t, func(x *testbed) {
 			b, l := setup(x)
 			x.unlock(l)
-			other := x.party()
+			other := x.client()
 			for range 50 {
 				time.Sleep(late / 25)
 				x.unlock(other.must())
@@ -201,20 +201,20 @@ func TestStragglers(t *testing.T) {
 // The answer comes in the very moment in which it is not waited for any longer.
 func TestAnswerAtTheLastMoment(t *testing.T) {
 	for range 20 {
-		onStreet(t, func(x *street) {
+		onTestbed(t, func(x *testbed) {
 			const ttl = time.Second
-			lease := x.party().must()
-			b := x.party()
+			lease := x.client().must()
+			b := x.client()
 			c := b.lock(locker.TTL(ttl))
 			n := 0
-			b.meddle(func(string) fate {
+			b.inject(func(string) fault {
 				if n++; n%2 == 0 { // not all of them: it could be taken for a server that does not answer
-					return fate{}
+					return fault{}
 				}
-				return fate{back: ttl - 2*oneWay}
+				return fault{back: ttl - 2*oneWay}
 			})
 			c.waits(20 * time.Second)
-			b.meddle(nil)
+			b.inject(nil)
 			c.waits(5 * time.Second)
 			x.unlock(lease)
 			x.unlock(c.gets(heartbeat))
@@ -227,18 +227,18 @@ func TestAnswerAtTheLastMoment(t *testing.T) {
 // back.
 func TestAttemptExecutedTwice(t *testing.T) {
 	for _, wait := range []bool{false, true} {
-		for name, claim := range map[string]fate{"claimed": {}, "claim not sent": {unsent: true},
+		for name, claim := range map[string]fault{"claimed": {}, "claim not sent": {unsent: true},
 			"claim lost": {lost: true, cut: true}} {
 			t.Run(fmt.Sprint(name, ", waiting ", wait), func(t *testing.T) {
-				onStreet(t, func(x *street) {
+				onTestbed(t, func(x *testbed) {
 					again := false
-					b := x.party(func(d drivers.Driver) drivers.Driver { return &resending{d, x} })
-					b.meddle(func(kind string) fate {
+					b := x.client(func(d drivers.Driver) drivers.Driver { return &resending{d, x} })
+					b.inject(func(kind string) fault {
 						if kind == "claim" && !again {
 							again = true
 							return claim
 						}
-						return fate{}
+						return fault{}
 					})
 					lock := b.TryLock
 					if wait {
@@ -262,7 +262,7 @@ func TestAttemptExecutedTwice(t *testing.T) {
 // resending executes each attempt twice, and answers what the second one has found.
 type resending struct {
 	drivers.Driver
-	x *street
+	x *testbed
 }
 
 func (r *resending) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {

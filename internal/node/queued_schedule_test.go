@@ -16,50 +16,51 @@ func TestSchedules(t *testing.T) {
 	window := script.ClaimWindow + heartbeat/5 + soon
 	tests := []struct {
 		name    string
-		do      func(x *street, b *party)
+		do      func(x *testbed, b *client)
 		bWithin time.Duration
 		cWithin time.Duration
 		first   string // "": either may be first, because a heartbeat may be a little later than the window
 	}{
-		{"without a fault", func(*street, *party) {}, soon, soon, "b"},
-		{"push lost", func(x *street, _ *party) { x.messages(lost) }, heartbeat + soon, heartbeat + soon, ""},
+		{"without a fault", func(*testbed, *client) {}, soon, soon, "b"},
+		{"push lost", func(x *testbed, _ *client) { x.messages(lost) }, heartbeat + soon, heartbeat + soon, ""},
 		// A probe may be late on the same connection, too.
-		{"push late", func(x *street, _ *party) {
+		{"push late", func(x *testbed, _ *client) {
 			x.messages(func(string, string) (time.Duration, bool) { return 800 * time.Millisecond, false })
 		}, 1600*time.Millisecond + soon, 1600*time.Millisecond + soon, "b"},
-		{"push comes twice", func(x *street, b *party) {
+		{"push comes twice", func(x *testbed, b *client) {
 			x.messages(func(channel, id string) (time.Duration, bool) {
 				x.messages(nil)
 				go x.node.Execute(drivers.Command{"PUBLISH", channel, id})
 				return 0, false
 			})
 		}, soon, soon, "b"},
-		{"claim lost", func(_ *street, b *party) { b.once("claim", fate{lost: true, cut: true}) },
+		{"claim lost", func(_ *testbed, b *client) { b.once("claim", fault{lost: true, cut: true}) },
 			200 * time.Millisecond, soon, "b"},
-		{"claim not sent", func(_ *street, b *party) { b.once("claim", fate{unsent: true}) },
+		{"claim not sent", func(_ *testbed, b *client) { b.once("claim", fault{unsent: true}) },
 			200 * time.Millisecond, soon, "b"},
-		{"claim's reply lost", func(_ *street, b *party) { b.once("claim", fate{mute: true, cut: true}) },
+		{"claim's reply lost", func(_ *testbed, b *client) { b.once("claim", fault{mute: true, cut: true}) },
 			200 * time.Millisecond, soon, "b"},
-		{"claim executed twice", func(_ *street, b *party) { b.once("claim", fate{twice: true}) }, soon, soon, "b"},
-		{"claim in a black hole", func(_ *street, b *party) { b.once("claim", fate{lost: true}) }, 20 * time.Second,
+		{"claim executed twice", func(_ *testbed, b *client) { b.once("claim", fault{twice: true}) }, soon, soon, "b"},
+		{"claim in a black hole", func(_ *testbed, b *client) { b.once("claim", fault{lost: true}) }, 20 * time.Second,
 			window, "c"},
-		{"claim later than its window", func(_ *street, b *party) {
-			b.once("claim", fate{out: heartbeat + 100*time.Millisecond})
+		{"claim later than its window", func(_ *testbed, b *client) {
+			b.once("claim", fault{out: heartbeat + 100*time.Millisecond})
 		}, 20 * time.Second, window, "c"},
-		{"next heartbeat executed twice, push lost", func(x *street, b *party) {
+		{"next heartbeat executed twice, push lost", func(x *testbed, b *client) {
 			x.messages(lost)
-			b.once("enqueue", fate{twice: true})
+			b.once("enqueue", fault{twice: true})
 		}, heartbeat + soon, heartbeat + soon, ""},
-		{"next heartbeat's reply lost, push lost", func(x *street, b *party) {
+		{"next heartbeat's reply lost, push lost", func(x *testbed, b *client) {
 			x.messages(lost)
-			b.once("enqueue", fate{mute: true, cut: true})
+			b.once("enqueue", fault{mute: true, cut: true})
 		}, heartbeat + 200*time.Millisecond, heartbeat + soon, ""},
-		{"subscription cut", func(x *street, _ *party) { x.node.Cut() }, 100 * time.Millisecond, 100 * time.Millisecond, ""},
+		{"subscription cut", func(x *testbed, _ *client) { x.node.Cut() }, 100 * time.Millisecond, 100 * time.Millisecond,
+			""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			onStreet(t, func(x *street) {
-				a, b, c := x.party(), x.party(), x.party()
+			onTestbed(t, func(x *testbed) {
+				a, b, c := x.client(), x.client(), x.client()
 				for range 5 { // the moments of heartbeats are random
 					lease := a.must()
 					first, second := b.lock(), c.lock()
@@ -91,7 +92,7 @@ func TestSchedules(t *testing.T) {
 						x.unlock(l)
 					}
 					x.messages(nil)
-					b.meddle(nil)
+					b.inject(nil)
 					x.nothing()
 				}
 			})
@@ -101,9 +102,9 @@ func TestSchedules(t *testing.T) {
 
 // A push that nobody has sent, for a waiter whose turn it is not, changes nothing.
 func TestPushWithoutGrant(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		b, c := x.party(), x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		b, c := x.client(), x.client()
 		var id string
 		first := b.lock()
 		x.messages(func(_, token string) (time.Duration, bool) { id = token; return 0, false })
@@ -131,13 +132,13 @@ func TestPushWithoutGrant(t *testing.T) {
 // The release comes when the waiter is in the queue, and does not know yet.
 func TestPushBeforeTheReplyOfEnqueue(t *testing.T) {
 	for _, first := range []string{"enqueue", ""} { // with the subscription there from the beginning, and not
-		onStreet(t, func(x *street) {
-			b := x.party()
+		onTestbed(t, func(x *testbed) {
+			b := x.client()
 			if first != "" {
 				b.warm()
 			}
-			lease := x.party().must()
-			b.once("enqueue", fate{back: 400 * time.Millisecond})
+			lease := x.client().must()
+			b.once("enqueue", fault{back: 400 * time.Millisecond})
 			b.node.contended.note("p:k")
 			start := time.Now()
 			c := b.lock()
@@ -155,25 +156,25 @@ func TestPushBeforeTheReplyOfEnqueue(t *testing.T) {
 // A waiter that was too late keeps its place, so that those behind it wait no longer for its sake than it does; but not
 // for ever.
 func TestMissedGrants(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		slow, others := x.party(), []*party{x.party(), x.party(), x.party(), x.party(), x.party(), x.party()}
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		slow, others := x.client(), []*client{x.client(), x.client(), x.client(), x.client(), x.client(), x.client()}
 		first := slow.lock()
 		var calls []*call
 		for _, p := range others {
 			calls = append(calls, p.lock())
 		}
 		// While it is slow, its claims arrive too late. Its messages and heartbeats pass.
-		slow.meddle(func(kind string) fate {
+		slow.inject(func(kind string) fault {
 			if kind == "claim" {
-				return fate{out: heartbeat + 100*time.Millisecond}
+				return fault{out: heartbeat + 100*time.Millisecond}
 			}
-			return fate{}
+			return fault{}
 		})
 		order := []int{}
 		for i, c := range calls {
 			if i == 2*maxMissed-2 { // well, for a moment
-				slow.meddle(nil)
+				slow.inject(nil)
 			}
 			released := time.Now()
 			x.unlock(lease)
@@ -200,28 +201,28 @@ func TestMissedGrants(t *testing.T) {
 // A message about a grant that a heartbeat has found, and that was missed, is not taken for another that is missed:
 // a waiter that misses many goes to the end of the queue.
 func TestMessageAboutAMissedGrantIsForgotten(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		b, c := x.party(), x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		b, c := x.client(), x.client()
 		first, second := b.lock(), c.lock()
 		released := false
-		b.meddle(func(kind string) fate {
+		b.inject(func(kind string) fault {
 			switch {
 			case kind == "enqueue" && !released:
 				released = true
 				go x.unlock(lease) // arrives before
-				return fate{out: oneWay}
+				return fault{out: oneWay}
 			case kind == "claim":
-				return fate{out: heartbeat + 100*time.Millisecond}
+				return fault{out: heartbeat + 100*time.Millisecond}
 			}
-			return fate{}
+			return fault{}
 		})
 		l := second.gets(time.Minute)
 		time.Sleep(2 * heartbeat)
 		if n := b.sent("claim"); n != 1 {
 			x.Errorf("claimed %d times, was granted the lock once", n)
 		}
-		b.meddle(nil)
+		b.inject(nil)
 		x.unlock(l)
 		x.unlock(first.gets(time.Second))
 		x.nothing()
@@ -231,8 +232,8 @@ func TestMessageAboutAMissedGrantIsForgotten(t *testing.T) {
 // A look that falls into the last millisecond of a holder that died, when PTTL answers 0, is followed by one when that
 // is over.
 func TestLookInTheLastMillisecond(t *testing.T) {
-	onStreet(t, func(x *street) {
-		b := x.party()
+	onTestbed(t, func(x *testbed) {
+		b := x.client()
 		b.warm()
 		x.node.Execute(attempt("p:k", "dead").Enqueue(time.Second, 0, 0, "").Usual.Alone().Words)
 		time.Sleep(time.Second - oneWay - time.Millisecond/2)
@@ -259,11 +260,11 @@ func TestTurnInTheLastMillisecond(t *testing.T) {
 
 // A waiter that could not be notified, because its subscription was being made again, comes back to its position.
 func TestTicketIsKeptOverALostSubscription(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		b, c, d := x.party(), x.party(), x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		b, c, d := x.client(), x.client(), x.client()
 		first, second, third := b.lock(), c.lock(), d.lock()
-		b.meddle(func(kind string) fate { return fate{lost: kind == "PING", cut: kind == "PING"} })
+		b.inject(func(kind string) fault { return fault{lost: kind == "PING", cut: kind == "PING"} })
 		x.cutOff(b)
 		released := time.Now()
 		x.unlock(lease)
@@ -271,7 +272,7 @@ func TestTicketIsKeptOverALostSubscription(t *testing.T) {
 		if took := second.at.Sub(released); took > 10*time.Millisecond {
 			x.Errorf("the next had the lock after %v", took)
 		}
-		b.meddle(nil)
+		b.inject(nil)
 		first.waits(heartbeat + time.Second) // it has come back by then, ahead of d
 		x.unlock(lease)
 		x.unlock(first.gets(20 * time.Millisecond))
@@ -281,7 +282,7 @@ func TestTicketIsKeptOverALostSubscription(t *testing.T) {
 }
 
 // cutOff breaks the subscription of one client.
-func (x *street) cutOff(p *party) {
+func (x *testbed) cutOff(p *client) {
 	x.Helper()
 	x.messages(func(channel, _ string) (time.Duration, bool) { return 0, channel == p.node.inbox.channel })
 	x.node.Cut()
@@ -293,9 +294,9 @@ func (x *street) cutOff(p *party) {
 
 // The heartbeat after the subscription is there again: what was said meanwhile was not heard.
 func TestWaiterLooksWhenItsSubscriptionIsThereAgain(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		b := x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		b := x.client()
 		c := b.lock()
 		c.waits(100 * time.Millisecond)
 		x.messages(lost)

@@ -25,7 +25,7 @@ func TestSweepOverTheEndOfTheContext(t *testing.T) {
 					t.Fatal("the sweep does not end")
 				}
 				happened := 0
-				onStreet(t, func(x *street) { happened = len(endOfContext(x, ending{moment: n}, warm, outcomes)) })
+				onTestbed(t, func(x *testbed) { happened = len(endOfContext(x, ending{moment: n}, warm, outcomes)) })
 				if happened < n || t.Failed() {
 					break
 				}
@@ -44,11 +44,11 @@ func TestSweepOverTheDeadline(t *testing.T) {
 		t.Run(fmt.Sprint("subscribed before: ", warm), func(t *testing.T) {
 			outcomes := map[string]int{}
 			var moments []time.Duration
-			onStreet(t, func(x *street) { moments = endOfContext(x, ending{}, warm, map[string]int{}) })
+			onTestbed(t, func(x *testbed) { moments = endOfContext(x, ending{}, warm, map[string]int{}) })
 			for _, d := range slices.Compact(moments) {
 				for _, d := range []time.Duration{d - 1, d, d + 1} {
 					if d > 0 && !t.Failed() {
-						onStreet(t, func(x *street) { endOfContext(x, ending{after: d}, warm, outcomes) })
+						onTestbed(t, func(x *testbed) { endOfContext(x, ending{after: d}, warm, outcomes) })
 					}
 				}
 			}
@@ -69,7 +69,7 @@ type ending struct {
 
 // endOfContext lets the context of b end while a has the lock, then b, and c waits behind b. It returns when the
 // moments were, counted from the call of Lock.
-func endOfContext(x *street, e ending, warm bool, outcomes map[string]int) (moments []time.Duration) {
+func endOfContext(x *testbed, e ending, warm bool, outcomes map[string]int) (moments []time.Duration) {
 	ctx, cancel := context.WithCancelCause(x.Context())
 	defer cancel(nil)
 	want := context.Canceled
@@ -95,8 +95,8 @@ func endOfContext(x *street, e ending, warm bool, outcomes map[string]int) (mome
 		defer mu.Unlock()
 		armed = on
 	}
-	a, c := x.party(), x.party()
-	b := x.party(func(d drivers.Driver) drivers.Driver { return &watched{d, d.(drivers.Subscriber), moment} })
+	a, c := x.client(), x.client()
+	b := x.client(func(d drivers.Driver) drivers.Driver { return &watched{d, d.(drivers.Subscriber), moment} })
 	b.moment = moment
 	if warm {
 		b.warm()

@@ -16,14 +16,14 @@ import (
 const heartbeat = script.ClaimWindow * 5 / 4
 
 func TestWaitersAreServedInTheOrderOfTheirArrival(t *testing.T) {
-	onStreet(t, func(x *street) {
-		holder := x.party()
+	onTestbed(t, func(x *testbed) {
+		holder := x.client()
 		lease := holder.must()
 		var calls []*call
 		for range 8 {
-			calls = append(calls, x.party().lock())
+			calls = append(calls, x.client().lock())
 		}
-		trier := x.party()
+		trier := x.client()
 		for i, c := range calls {
 			c.waits(300 * time.Millisecond)
 			released := time.Now()
@@ -49,8 +49,8 @@ func TestWaitersAreServedInTheOrderOfTheirArrival(t *testing.T) {
 
 // TryLock does not overtake waiters, not even when the lock is free because its holder has died.
 func TestTryLockDoesNotOvertake(t *testing.T) {
-	onStreet(t, func(x *street) {
-		holder, waiter, trier := x.party(), x.party(), x.party()
+	onTestbed(t, func(x *testbed) {
+		holder, waiter, trier := x.client(), x.client(), x.client()
 		ttl := time.Second
 		lease := holder.must(locker.TTL(ttl), locker.NoRenewal())
 		end := time.Now().Add(ttl)
@@ -72,10 +72,10 @@ func TestTryLockDoesNotOvertake(t *testing.T) {
 
 // A holder that dies is waited for until its TTL is over, not much longer.
 func TestWaiterTakesTheLockWhenTheHolderHasDied(t *testing.T) {
-	onStreet(t, func(x *street) {
-		x.party().must(locker.TTL(700*time.Millisecond), locker.NoRenewal())
+	onTestbed(t, func(x *testbed) {
+		x.client().must(locker.TTL(700*time.Millisecond), locker.NoRenewal())
 		end := time.Now().Add(700 * time.Millisecond)
-		c := x.party().lock()
+		c := x.client().lock()
 		x.unlock(c.gets(time.Minute))
 		if late := c.at.Sub(end); late > 10*time.Millisecond {
 			x.Errorf("%v late", late)
@@ -86,10 +86,10 @@ func TestWaiterTakesTheLockWhenTheHolderHasDied(t *testing.T) {
 
 // Validity counts from the claim: a waiter that has waited for longer than its TTL has all of it.
 func TestLeaseIsFreshAfterALongWait(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
 		const ttl = time.Second
-		c := x.party().lock(locker.TTL(ttl))
+		c := x.client().lock(locker.TTL(ttl))
 		c.waits(10 * ttl)
 		x.unlock(lease)
 		l := c.gets(time.Second)
@@ -103,23 +103,23 @@ func TestLeaseIsFreshAfterALongWait(t *testing.T) {
 
 // Waiters cost the server next to nothing.
 func TestWaitersCostNothing(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		var parties []*party
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		var clients []*client
 		var calls []*call
 		for range 10 {
-			p := x.party()
-			parties = append(parties, p)
+			p := x.client()
+			clients = append(clients, p)
 			calls = append(calls, p.lock())
 		}
 		x.settle()
-		before := make([]int, len(parties))
-		for i, p := range parties {
+		before := make([]int, len(clients))
+		for i, p := range clients {
 			before[i] = p.sent("")
 		}
 		const d = 5 * time.Minute
 		calls[0].waits(d)
-		for i, p := range parties {
+		for i, p := range clients {
 			if n := p.sent("") - before[i]; n > int(d/time.Second) {
 				x.Errorf("client %d has sent %d commands in %v", i, n, d)
 			}
@@ -135,9 +135,9 @@ func TestWaitersCostNothing(t *testing.T) {
 
 // Of one client's goroutines only one is in the server's queue, and they are served in order too.
 func TestOneWaiterPerClient(t *testing.T) {
-	onStreet(t, func(x *street) {
-		p := x.party()
-		lease := x.party().must()
+	onTestbed(t, func(x *testbed) {
+		p := x.client()
+		lease := x.client().must()
 		var calls []*call
 		for range 50 {
 			calls = append(calls, p.lock())
@@ -159,9 +159,9 @@ func TestOneWaiterPerClient(t *testing.T) {
 }
 
 func TestCloseWhileWaiting(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		b, c := x.party(), x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		b, c := x.client(), x.client()
 		first, second := b.lock(), c.lock()
 		if err := b.Close(); err != nil {
 			x.Error(err)
@@ -177,8 +177,8 @@ func TestCloseWhileWaiting(t *testing.T) {
 
 // Attempts are refused while there is too much to be undone already.
 func TestAttemptsAreRefusedWhileTooMuchIsDue(t *testing.T) {
-	onStreet(t, func(x *street) {
-		p := x.party()
+	onTestbed(t, func(x *testbed) {
+		p := x.client()
 		p.node.cleaner.mu.Lock()
 		p.node.cleaner.todo = make([]cleanup, maxCleanups)
 		p.node.cleaner.mu.Unlock()

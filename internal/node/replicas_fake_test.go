@@ -12,7 +12,7 @@ import (
 	"github.com/golocker/locker/internal/pipeline"
 )
 
-// replicas are those of the server of a street. Its clients need one of them.
+// replicas are those of the server of a testbed. Its clients need one of them.
 type replicas struct {
 	mu   sync.Mutex
 	have int           // as many replicas confirm
@@ -68,15 +68,15 @@ func (d withConfirmation) Do(ctx context.Context, cmds ...drivers.Command) ([]dr
 	}
 }
 
-// onReplicated runs f on a street whose clients need one replica, which is there. All clients are made by
-// client.
-func onReplicated(t *testing.T, f func(x *street, r *replicas, client func() *party)) {
+// onReplicated runs f on a testbed whose clients need one replica, which is there. All clients are made by
+// open.
+func onReplicated(t *testing.T, f func(x *testbed, r *replicas, open func() *client)) {
 	t.Helper()
-	onStreet(t, func(x *street) {
+	onTestbed(t, func(x *testbed) {
 		x.replicas = pipeline.Replicas{Want: 1, Timeout: replicasTimeout}
 		r := &replicas{have: 1, lag: oneWay}
 		change := func(d drivers.Driver) drivers.Driver { return withConfirmation{d, d.(drivers.Subscriber), r} }
-		f(x, r, func() *party { return x.party(change) })
+		f(x, r, func() *client { return x.client(change) })
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, kind := range r.alone {

@@ -23,35 +23,35 @@ func notReplicated(t testing.TB, err error) {
 
 // Whichever way a client gets a lock, replicas have confirmed it before it counts.
 func TestEachWayToALockIsConfirmed(t *testing.T) {
-	ways := map[string]func(x *street, r *replicas, client func() *party) (l *call, begins func()){
-		"the lock is free": func(x *street, _ *replicas, client func() *party) (*call, func()) {
-			return client().lock(), func() {}
+	ways := map[string]func(x *testbed, r *replicas, open func() *client) (l *call, begins func()){
+		"the lock is free": func(x *testbed, _ *replicas, open func() *client) (*call, func()) {
+			return open().lock(), func() {}
 		},
-		"handed over": func(x *street, r *replicas, client func() *party) (*call, func()) {
+		"handed over": func(x *testbed, r *replicas, open func() *client) (*call, func()) {
 			r.are(1, oneWay)
-			lease := client().must()
-			c := client().lock()
+			lease := open().must()
+			c := open().lock()
 			return c, func() { x.unlock(lease) }
 		},
-		"handed over, and the message is lost": func(x *street, r *replicas, client func() *party) (*call, func()) {
+		"handed over, and the message is lost": func(x *testbed, r *replicas, open func() *client) (*call, func()) {
 			r.are(1, oneWay)
-			lease := client().must()
-			c := client().lock()
+			lease := open().must()
+			c := open().lock()
 			x.messages(lost)
 			return c, func() { x.unlock(lease) }
 		},
-		"the holder has died": func(x *street, r *replicas, client func() *party) (*call, func()) {
+		"the holder has died": func(x *testbed, r *replicas, open func() *client) (*call, func()) {
 			r.are(1, oneWay)
-			client().must(locker.TTL(time.Second), locker.NoRenewal())
-			return client().lock(), func() {}
+			open().must(locker.TTL(time.Second), locker.NoRenewal())
+			return open().lock(), func() {}
 		},
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
-			onReplicated(t, func(x *street, r *replicas, client func() *party) {
+			onReplicated(t, func(x *testbed, r *replicas, open func() *client) {
 				const slow = replicasTimeout - 10*time.Millisecond
 				r.are(1, slow)
-				c, begins := way(x, r, client)
+				c, begins := way(x, r, open)
 				r.are(1, slow)
 				begun := time.Now()
 				begins()
@@ -73,11 +73,11 @@ func TestEachWayToALockIsConfirmed(t *testing.T) {
 // While replicas are missing nobody gets the lock, and nothing is left of the attempts. A caller that finds the lock
 // held is told so.
 func TestShortfallIsUndone(t *testing.T) {
-	onReplicated(t, func(x *street, r *replicas, client func() *party) {
-		a, b := client(), client()
+	onReplicated(t, func(x *testbed, r *replicas, open func() *client) {
+		a, b := open(), open()
 		for _, have := range []int{1, 0} { // the second time the script's usual case has been found before
 			r.are(have, oneWay)
-			for _, p := range []*party{a, b} {
+			for _, p := range []*client{a, b} {
 				start := time.Now()
 				if l, err := p.TryLock(x.Context(), "k"); have == 1 {
 					x.unlock(l)
@@ -110,10 +110,10 @@ func TestShortfallIsUndone(t *testing.T) {
 // A waiter that is handed the lock while replicas are missing keeps it for as long as it tolerates that. If they come
 // back, the lock counts from then on. Otherwise the next waiter gets it.
 func TestWaiterAndReplicas(t *testing.T) {
-	onReplicated(t, func(x *street, r *replicas, client func() *party) {
-		lease := client().must()
-		first := client().lock(locker.Patience(2 * time.Second))
-		second := client().lock(locker.Patience(time.Minute), locker.TTL(10*time.Second))
+	onReplicated(t, func(x *testbed, r *replicas, open func() *client) {
+		lease := open().must()
+		first := open().lock(locker.Patience(2 * time.Second))
+		second := open().lock(locker.Patience(time.Minute), locker.TTL(10*time.Second))
 		r.are(0, 0)
 		x.unlock(lease)
 		first.waits(1500 * time.Millisecond)
@@ -138,8 +138,8 @@ func TestWaiterAndReplicas(t *testing.T) {
 // An extension that replicas have not confirmed does not count: an old master that is cut off from them cannot keep a
 // lease alive, although the lock is there for longer.
 func TestExtensionNeedsReplicas(t *testing.T) {
-	onReplicated(t, func(x *street, r *replicas, client func() *party) {
-		l := client().must(locker.TTL(3 * time.Second)) // renewed, too
+	onReplicated(t, func(x *testbed, r *replicas, open func() *client) {
+		l := open().must(locker.TTL(3 * time.Second)) // renewed, too
 		r.are(0, 0)
 		end := l.Until()
 		notReplicated(x, l.Extend(x.Context()))
@@ -155,7 +155,7 @@ func TestExtensionNeedsReplicas(t *testing.T) {
 		if now := time.Now(); now.After(end) || !errors.As(l.Err(), &lost) || lost.Reason != locker.LostExpired {
 			x.Errorf("it ends %v after its end: %v", now.Sub(end), l.Err())
 		}
-		if _, err := client().TryLock(x.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
+		if _, err := open().TryLock(x.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
 			x.Errorf("the server has prolonged the lock: %v", err)
 		}
 	})
@@ -163,8 +163,8 @@ func TestExtensionNeedsReplicas(t *testing.T) {
 
 // A lease that misses one confirmation goes on with the next.
 func TestExtensionIsRepeatedUntilReplicasAreBack(t *testing.T) {
-	onReplicated(t, func(x *street, r *replicas, client func() *party) {
-		l := client().must(locker.TTL(3 * time.Second))
+	onReplicated(t, func(x *testbed, r *replicas, open func() *client) {
+		l := open().must(locker.TTL(3 * time.Second))
 		end := l.Until()
 		r.are(0, 0)
 		time.Sleep(1500 * time.Millisecond)
@@ -182,9 +182,9 @@ func TestExtensionIsRepeatedUntilReplicasAreBack(t *testing.T) {
 // A caller that leaves while the server waits for replicas leaves nothing behind, whether they come or not.
 func TestCallerLeavesWhileReplicasAreAwaited(t *testing.T) {
 	for _, lag := range []time.Duration{replicasTimeout / 2, time.Hour} {
-		onReplicated(t, func(x *street, r *replicas, client func() *party) {
+		onReplicated(t, func(x *testbed, r *replicas, open func() *client) {
 			r.are(1, lag)
-			for key, p := range map[string]*party{"a": client(), "b": client()} {
+			for key, p := range map[string]*client{"a": open(), "b": open()} {
 				ctx, cancel := context.WithTimeout(x.Context(), 100*time.Millisecond)
 				start := time.Now()
 				if _, err := p.Lock(ctx, key); !errors.Is(err, context.DeadlineExceeded) {
@@ -207,8 +207,8 @@ func TestCallerLeavesWhileReplicasAreAwaited(t *testing.T) {
 
 // Releases do not wait for commands that wait for replicas, however many these are.
 func TestReleasesDoNotQueueBehindReplicas(t *testing.T) {
-	onReplicated(t, func(x *street, r *replicas, client func() *party) {
-		p := client()
+	onReplicated(t, func(x *testbed, r *replicas, open func() *client) {
+		p := open()
 		l := p.must()
 		r.are(0, 0)
 		var others sync.WaitGroup

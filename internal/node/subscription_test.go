@@ -14,10 +14,10 @@ import (
 
 // The connection ends some time after the last listener has left. It stays open while listeners come now and then.
 func TestSubscriptionEndsWhenNobodyListens(t *testing.T) {
-	onStreet(t, func(x *street) {
-		p := x.party()
+	onTestbed(t, func(x *testbed) {
+		p := x.client()
 		for range 20 { // waits that are over before the connection is given up
-			lease := x.party().must()
+			lease := x.client().must()
 			c := p.lock()
 			c.waits(100 * time.Millisecond)
 			x.unlock(lease)
@@ -45,9 +45,9 @@ func TestSubscriptionEndsWhenNobodyListens(t *testing.T) {
 
 // A connection that has gone silent is replaced, though nothing says that it is broken.
 func TestSilentSubscriptionIsReplaced(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		p := x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		p := x.client()
 		c := p.lock()
 		c.waits(30 * time.Second)
 		if n := p.sent("PING"); n != 1 {
@@ -68,9 +68,9 @@ func TestSilentSubscriptionIsReplaced(t *testing.T) {
 // messages come back by replication. The new master counts no receivers for them. So a message about a release would
 // not reach the subscription either.
 func TestSubscriptionThatTheMasterDoesNotCountIsReplaced(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		p := x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		p := x.client()
 		c := p.lock()
 		c.waits(30 * time.Second)
 		x.node.Strand()
@@ -95,9 +95,9 @@ func TestSubscriptionThatTheMasterDoesNotCountIsReplaced(t *testing.T) {
 // If subscriptions always lead to another server than commands, nothing relies on them. Waiters poll, are not passed
 // over, and connections are made at a limited rate.
 func TestSubscriptionThatTheMasterNeverCounts(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		p := x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		p := x.client()
 		p.moment = x.node.Strand
 		c := p.lock()
 		before := p.sent("PING")
@@ -105,7 +105,7 @@ func TestSubscriptionThatTheMasterNeverCounts(t *testing.T) {
 		if n := p.sent("PING") - before; n > 130 {
 			x.Errorf("%d subscriptions were tried in a minute", n)
 		}
-		later := x.party().lock()
+		later := x.client().lock()
 		x.unlock(lease)
 		l := c.gets(untoldPoll + 10*oneWay)
 		later.waits(time.Second)
@@ -117,9 +117,9 @@ func TestSubscriptionThatTheMasterNeverCounts(t *testing.T) {
 
 // A subscription that is cut is made again each time, and at once if it had lasted for a while.
 func TestSubscriptionIsMadeAgain(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		p := x.party()
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		p := x.client()
 		c := p.lock()
 		for i := range 10 {
 			c.waits(time.Second)
@@ -138,32 +138,32 @@ func TestSubscriptionIsMadeAgain(t *testing.T) {
 // A subscription that cannot be opened is tried again at a limited rate. The waiter polls meanwhile.
 func TestSubscriptionThatCannotBeHad(t *testing.T) {
 	ways := map[string]struct {
-		change func(x *street) func(drivers.Driver) drivers.Driver
-		fate   func(kind string) fate
+		change func(x *testbed) func(drivers.Driver) drivers.Driver
+		fault  func(kind string) fault
 	}{
-		"the driver has none": {change: func(*street) func(drivers.Driver) drivers.Driver {
+		"the driver has none": {change: func(*testbed) func(drivers.Driver) drivers.Driver {
 			return func(d drivers.Driver) drivers.Driver { return struct{ drivers.Driver }{d} }
 		}},
-		"the channel is refused": {change: func(*street) func(drivers.Driver) drivers.Driver {
+		"the channel is refused": {change: func(*testbed) func(drivers.Driver) drivers.Driver {
 			return func(d drivers.Driver) drivers.Driver { return &channelRefused{Driver: d} }
 		}},
-		"connection refused": {fate: func(kind string) fate { return fate{unsent: kind == "PING"} }},
-		"connection hangs":   {fate: func(kind string) fate { return fate{lost: kind == "PING"} }},
+		"connection refused": {fault: func(kind string) fault { return fault{unsent: kind == "PING"} }},
+		"connection hangs":   {fault: func(kind string) fault { return fault{lost: kind == "PING"} }},
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
-			onStreet(t, func(x *street) {
+			onTestbed(t, func(x *testbed) {
 				var change []func(drivers.Driver) drivers.Driver
 				if way.change != nil {
 					change = append(change, way.change(x))
 				}
-				p := x.party(change...)
-				p.meddle(way.fate)
+				p := x.client(change...)
+				p.inject(way.fault)
 				opened := func() int { return p.sent("PING") }
 				if r, ok := p.node.driver.(*channelRefused); ok {
 					opened = func() int { return int(r.opened.Load()) }
 				}
-				lease := x.party().must()
+				lease := x.client().must()
 				c := p.lock()
 				before, openedBefore := p.sent(""), opened()
 				c.waits(time.Minute)
@@ -179,7 +179,7 @@ func TestSubscriptionThatCannotBeHad(t *testing.T) {
 				if took := c.at.Sub(released); took > untoldPoll+10*oneWay {
 					x.Errorf("the lock was there after %v", took)
 				}
-				p.meddle(nil)
+				p.inject(nil)
 				x.nothing()
 			})
 		})
@@ -187,10 +187,10 @@ func TestSubscriptionThatCannotBeHad(t *testing.T) {
 }
 
 func TestCloseWhileTheSubscriptionIsOpened(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.party().must()
-		p := x.party()
-		p.meddle(func(kind string) fate { return fate{lost: kind == "PING"} })
+	onTestbed(t, func(x *testbed) {
+		lease := x.client().must()
+		p := x.client()
+		p.inject(func(kind string) fault { return fault{lost: kind == "PING"} })
 		c := p.lock()
 		start := time.Now()
 		if err := p.Close(); err != nil {

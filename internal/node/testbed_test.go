@@ -14,8 +14,8 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// street is a simulated server with clients of it, in virtual time. A command takes a millisecond there and one back.
-type street struct {
+// testbed is a simulated server with clients of it, in virtual time. A command takes a millisecond there and one back.
+type testbed struct {
 	*testing.T
 	node *simnode.Node
 	// replicas have to confirm the locks of the clients that are made from now on.
@@ -27,10 +27,10 @@ type street struct {
 
 const oneWay = time.Millisecond
 
-func onStreet(t *testing.T, f func(x *street)) {
+func onTestbed(t *testing.T, f func(x *testbed)) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
-		x := &street{T: t, node: simnode.New()}
+		x := &testbed{T: t, node: simnode.New()}
 		t.Cleanup(func() { time.Sleep(time.Minute) }) // after the clients' end: what is on its way arrives
 		x.node.Deliver = func(channel, id string) (time.Duration, bool) {
 			x.mu.Lock()
@@ -46,7 +46,7 @@ func onStreet(t *testing.T, f func(x *street)) {
 }
 
 // messages sets what becomes of them.
-func (x *street) messages(deliver func(channel, id string) (time.Duration, bool)) {
+func (x *testbed) messages(deliver func(channel, id string) (time.Duration, bool)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.deliver = deliver
@@ -54,9 +54,9 @@ func (x *street) messages(deliver func(channel, id string) (time.Duration, bool)
 
 func lost(string, string) (time.Duration, bool) { return 0, true }
 
-// party makes a client, closed in the end. change may put something around its driver.
-func (x *street) party(change ...func(drivers.Driver) drivers.Driver) *party {
-	p := &party{x: x, moment: func() {}}
+// client makes a client, closed in the end. change may put something around its driver.
+func (x *testbed) client(change ...func(drivers.Driver) drivers.Driver) *client {
+	p := &client{x: x, moment: func() {}}
 	d := x.node.Driver(p.network)
 	for _, c := range change {
 		d = c(d)
@@ -72,13 +72,13 @@ func (x *street) party(change ...func(drivers.Driver) drivers.Driver) *party {
 }
 
 // settle lets what is under way arrive: an opening of a subscription and two more commands.
-func (x *street) settle() {
+func (x *testbed) settle() {
 	time.Sleep(10 * oneWay)
 	synctest.Wait()
 }
 
 // sound checks that the lock is the lease's for as long as the lease says.
-func (x *street) sound(l locker.Lease) {
+func (x *testbed) sound(l locker.Lease) {
 	x.Helper()
 	reply := x.node.Execute(attempt("p:"+l.Key(), "spy").Enqueue(time.Second, 0, 0, "").Usual.Alone().Words)
 	r, _ := reply.([]drivers.Reply)
@@ -93,7 +93,7 @@ func (x *street) sound(l locker.Lease) {
 	}
 }
 
-func (x *street) unlock(l locker.Lease) {
+func (x *testbed) unlock(l locker.Lease) {
 	x.Helper()
 	if err := l.Unlock(x.Context()); err != nil {
 		x.Errorf("Unlock: %v", err)
@@ -101,7 +101,7 @@ func (x *street) unlock(l locker.Lease) {
 }
 
 // nothing checks that nothing but counters and tombstones is left, after what is in the background has had some time.
-func (x *street) nothing() {
+func (x *testbed) nothing() {
 	x.Helper()
 	time.Sleep(100 * time.Millisecond)
 	synctest.Wait()
@@ -110,4 +110,4 @@ func (x *street) nothing() {
 	}
 }
 
-func (x *street) left() []string { return slices.Sorted(slices.Values(x.node.Left())) }
+func (x *testbed) left() []string { return slices.Sorted(slices.Values(x.node.Left())) }

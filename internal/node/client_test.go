@@ -14,8 +14,8 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// fate is what becomes of a command. The zero fate is that it is executed and answered.
-type fate struct {
+// fault is what becomes of a command. The zero fault is that it is executed and answered.
+type fault struct {
 	out, back time.Duration // beyond the usual
 	lost      bool          // it is never executed
 	mute      bool          // the answer is lost
@@ -25,30 +25,30 @@ type fate struct {
 	refused   string        // the text with which the server refuses it; none: it does not
 }
 
-// party is one client.
-type party struct {
+// client is one client.
+type client struct {
 	*locker.Client
-	x    *street
+	x    *testbed
 	node *Node
 
 	moment func() // called when a command leaves, is executed, is answered, and when the answer has come; set at the start
 
 	mu    sync.Mutex
-	fate  func(kind string) fate
+	fault func(kind string) fault
 	kinds []string // of the commands that it has sent
 }
 
-func (p *party) network(ctx context.Context, cmds []drivers.Command,
+func (p *client) network(ctx context.Context, cmds []drivers.Command,
 	execute func() []drivers.Reply) ([]drivers.Reply, error) {
-	var f fate
+	var f fault
 	p.mu.Lock()
 	for _, cmd := range cmds {
 		p.kinds = append(p.kinds, kindOf(cmd))
 	}
-	if p.fate != nil {
+	if p.fault != nil {
 		for _, cmd := range cmds {
-			if f == (fate{}) {
-				f = p.fate(kindOf(cmd))
+			if f == (fault{}) {
+				f = p.fault(kindOf(cmd))
 			}
 		}
 	}
@@ -93,19 +93,19 @@ func (p *party) network(ctx context.Context, cmds []drivers.Command,
 	}
 }
 
-// meddle decides about the commands from now on, one after another; nil lets them all pass.
-func (p *party) meddle(f func(kind string) fate) {
+// inject decides about the commands from now on, one after another; nil lets them all pass.
+func (p *client) inject(f func(kind string) fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fate = f
+	p.fault = f
 }
 
-// once gives the next command of a kind its fate.
-func (p *party) once(kind string, f fate) {
+// once gives the next command of a kind its fault.
+func (p *client) once(kind string, f fault) {
 	done := false
-	p.meddle(func(k string) fate {
+	p.inject(func(k string) fault {
 		if k != kind || done {
-			return fate{}
+			return fault{}
 		}
 		done = true
 		return f
@@ -113,7 +113,7 @@ func (p *party) once(kind string, f fate) {
 }
 
 // sent counts the commands of a kind that were sent; "" counts all.
-func (p *party) sent(kind string) (n int) {
+func (p *client) sent(kind string) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range p.kinds {
@@ -126,7 +126,7 @@ func (p *party) sent(kind string) (n int) {
 
 // call is one Lock under way.
 type call struct {
-	x      *street
+	x      *testbed
 	done   chan struct{}
 	lease  locker.Lease
 	err    error
@@ -136,7 +136,7 @@ type call struct {
 }
 
 // lock begins to lock k and returns when the client waits, has the lock or sleeps otherwise.
-func (p *party) lock(opts ...locker.Option) *call {
+func (p *client) lock(opts ...locker.Option) *call {
 	c := &call{x: p.x, done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(p.x.Context())
 	c.cancel = cancel
@@ -188,7 +188,7 @@ func (c *call) waits(d time.Duration) {
 }
 
 // must locks k, which is free.
-func (p *party) must(opts ...locker.Option) locker.Lease {
+func (p *client) must(opts ...locker.Option) locker.Lease {
 	p.x.Helper()
 	l, err := p.TryLock(p.x.Context(), "k", opts...)
 	if err != nil {
@@ -198,9 +198,9 @@ func (p *party) must(opts ...locker.Option) locker.Lease {
 }
 
 // warm lets the client wait once, for another key, so that its subscription is there.
-func (p *party) warm() {
+func (p *client) warm() {
 	p.x.Helper()
-	holder := p.x.party()
+	holder := p.x.client()
 	l, err := holder.TryLock(p.x.Context(), "warm")
 	if err != nil {
 		p.x.Fatal(err)
@@ -217,7 +217,7 @@ func (p *party) warm() {
 }
 
 // rests waits until a waiter's next request for the lock has been answered: then none is under way for a while.
-func (p *party) rests() {
+func (p *client) rests() {
 	p.x.Helper()
 	n, end := p.sent("enqueue"), time.Now().Add(time.Minute)
 	for ; p.sent("enqueue") == n; time.Sleep(oneWay) {
@@ -229,7 +229,7 @@ func (p *party) rests() {
 }
 
 // refused checks that the lock cannot be had at once.
-func (p *party) refused() {
+func (p *client) refused() {
 	p.x.Helper()
 	if l, err := p.TryLock(p.x.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
 		p.x.Errorf("TryLock answers %v, %v, want ErrHeld", l, err)
