@@ -201,7 +201,7 @@ func TestErrorOfAMajorityThatCameTooLate(t *testing.T) {
 func TestNobodyWaitsForAMinority(t *testing.T) {
 	for _, states := range [][]string{{}, {"hung"}, {"dead"}, {"hung", "hung"}, {"dead", "hung"}, {"dead", "dead"}} {
 		virtual.Test(t, func(t *testing.T) {
-			s := newStreet(t)
+			s := newTestbed(t)
 			l := s.client()
 			for i, state := range states {
 				s.set(everybody, i, state)

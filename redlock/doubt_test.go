@@ -24,12 +24,12 @@ func TestHealingThatComesTooLateIsUndone(t *testing.T) {
 		for _, lost := range []string{"", "reply", "executed twice as late"} {
 			for _, unlocks := range []bool{false, true} {
 				virtual.Test(t, func(t *testing.T) {
-					w := newWard(t)
-					w.falls(1, unreachable)
+					w := newFaultyNodes(t)
+					w.inject(1, unreachable)
 					req := acquired(t, w.backend)
 					time.Sleep(time.Second) // it is connected to again
 					var healing atomic.Bool
-					w.falls(1, func(ctx context.Context, cmds []drivers.Command,
+					w.inject(1, func(ctx context.Context, cmds []drivers.Command,
 						execute func() []drivers.Reply) ([]drivers.Reply, error) {
 						if !slices.ContainsFunc(cmds, isAcquiring) {
 							return execute(), nil
@@ -81,7 +81,7 @@ func TestHealingThatComesTooLateIsUndone(t *testing.T) {
 func TestUnlockKeepsWhatIsInDoubtFromLanding(t *testing.T) {
 	for _, heals := range []bool{false, true} {
 		virtual.Test(t, func(t *testing.T) {
-			w := newWard(t)
+			w := newFaultyNodes(t)
 			loses := func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 				if !slices.ContainsFunc(cmds, isAcquiring) {
 					return execute(), nil
@@ -89,13 +89,13 @@ func TestUnlockKeepsWhatIsInDoubtFromLanding(t *testing.T) {
 				time.AfterFunc(20*time.Second, func() { execute() })
 				return nil, io.EOF
 			}
-			w.falls(2, loses)
+			w.inject(2, loses)
 			if heals {
-				w.falls(2, unreachable)
+				w.inject(2, unreachable)
 			}
 			req := acquired(t, w.backend)
 			if time.Sleep(time.Second); heals {
-				w.falls(2, loses)
+				w.inject(2, loses)
 				if err := w.Extend(t.Context(), req); err != nil {
 					t.Fatal(err)
 				}
@@ -118,22 +118,22 @@ func TestUnlockKeepsWhatIsInDoubtFromLanding(t *testing.T) {
 func TestNodeInDoubtDeniesNothing(t *testing.T) {
 	for _, heals := range []bool{false, true} {
 		virtual.Test(t, func(t *testing.T) {
-			w := newWard(t)
+			w := newFaultyNodes(t)
 			if heals {
-				w.falls(2, unreachable)
+				w.inject(2, unreachable)
 			} else {
-				w.falls(2, replyLost)
+				w.inject(2, replyLost)
 			}
 			req := acquired(t, w.backend)
 			if heals {
 				time.Sleep(time.Second)
-				w.falls(2, replyLost)
+				w.inject(2, replyLost)
 				if err := w.Extend(t.Context(), req); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
 			}
-			w.falls(2, nil)
+			w.inject(2, nil)
 			w.nodes[2].Expire(func(string) bool { return true })
 			if got := w.has(); got != set(0, 1, 3, 4) {
 				t.Fatalf("nodes %b have the lock", got)
@@ -153,10 +153,10 @@ func TestNodeInDoubtDeniesNothing(t *testing.T) {
 // The same with nodes that answer that somebody else has the lock. Then a majority lacks it.
 func TestNodeInDoubtMayDeny(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		w := newWard(t)
-		w.falls(2, replyLost)
+		w := newFaultyNodes(t)
+		w.inject(2, replyLost)
 		req := acquired(t, w.backend)
-		w.falls(2, occupied)
+		w.inject(2, occupied)
 		if err := w.Extend(t.Context(), req); err != nil {
 			t.Error(err)
 		}
@@ -172,11 +172,11 @@ func TestNodeInDoubtMayDeny(t *testing.T) {
 // Of two extensions at once, one heals two nodes while a third one loses the key under the other.
 func TestNodeThatHasHealedDeniesNothing(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		w := newWard(t)
-		w.falls(2, unreachable)
+		w := newFaultyNodes(t)
+		w.inject(2, unreachable)
 		req := acquired(t, w.backend)
 		time.Sleep(time.Second)
-		w.falls(2, nil)
+		w.inject(2, nil)
 		late := func(delays ...time.Duration) simnode.Network {
 			var n atomic.Int64
 			return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
@@ -185,8 +185,8 @@ func TestNodeThatHasHealedDeniesNothing(t *testing.T) {
 			}
 		}
 		w.mu.Lock()
-		w.ill[2] = late(0, 100*time.Millisecond) // the second extension
-		w.ill[3] = late(10 * time.Millisecond)
+		w.fault[2] = late(0, 100*time.Millisecond) // the second extension
+		w.fault[3] = late(10 * time.Millisecond)
 		w.mu.Unlock()
 		extended := [2]chan error{make(chan error, 1), make(chan error, 1)}
 		for i := range extended {
@@ -212,9 +212,9 @@ func TestNodeThatHasHealedDeniesNothing(t *testing.T) {
 // lock in between. Unlock, which waits for them, does not take that for a lock that was held to the end.
 func TestUnlockDoesNotCountWhatIsGrantedTooLate(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		w := newWard(t)
+		w := newFaultyNodes(t)
 		w.budget = 5 * time.Second
-		w.falls(2, unreachable)
+		w.inject(2, unreachable)
 		lock := func(b *backend, owner string) locker.Request {
 			t.Helper()
 			req := locker.Request{Key: "k", Token: owner, TTL: 2 * time.Second}
@@ -229,7 +229,7 @@ func TestUnlockDoesNotCountWhatIsGrantedTooLate(t *testing.T) {
 		req := lock(w.backend, "owner of the lease")
 		time.Sleep(200 * time.Millisecond)
 		land := time.Now().Add(4 * time.Second)
-		w.falls(3, func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+		w.inject(3, func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			if slices.ContainsFunc(cmds, isAcquiring) {
 				time.Sleep(time.Until(land))
 			}
@@ -241,7 +241,7 @@ func TestUnlockDoesNotCountWhatIsGrantedTooLate(t *testing.T) {
 		synctest.Wait()
 		w.nodes[2].Expire(func(string) bool { return true })
 		w.mu.Lock()
-		w.ill[4] = swallowedUp
+		w.fault[4] = swallowedUp
 		w.mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		if err := w.Extend(ctx, req); !errors.Is(err, locker.ErrNoQuorum) { // heals node 2

@@ -22,7 +22,7 @@ func TestContextEndsAtAnyMessage(t *testing.T) {
 		most := 1
 		for n := 1; n <= most; n++ {
 			virtual.Test(t, func(t *testing.T) {
-				s := newStreet(t)
+				s := newTestbed(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				var count atomic.Int64
 				tick := func() {
@@ -97,7 +97,7 @@ func TestContextEndsAtAnyMessage(t *testing.T) {
 // node may learn of it much later.
 func TestLeavingReleasesNothing(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		var mu sync.Mutex
 		var released []string
 		s.event = func(_, _ int, cmds []drivers.Command, _ bool) {
@@ -151,7 +151,7 @@ func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
-				s := newStreet(t)
+				s := newTestbed(t)
 				var slow atomic.Bool
 				s.event = func(client, node int, cmds []drivers.Command, executed bool) {
 					switch {

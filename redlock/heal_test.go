@@ -21,27 +21,27 @@ import (
 	"github.com/golocker/locker/internal/testing/wire"
 )
 
-// ward is five nodes. Each of them can be given a fault.
-type ward struct {
+// faultyNodes is five nodes. Each of them can be given a fault.
+type faultyNodes struct {
 	*backend
 	nodes []*simnode.Node
 	mu    sync.Mutex
-	ill   map[int]simnode.Network
+	fault map[int]simnode.Network
 	asked [5]atomic.Int64 // acquisitions that reached each node
 }
 
-func newWard(t *testing.T) *ward {
-	w := &ward{ill: map[int]simnode.Network{}}
+func newFaultyNodes(t *testing.T) *faultyNodes {
+	w := &faultyNodes{fault: map[int]simnode.Network{}}
 	w.backend, w.nodes = quorum(t, func(i int) simnode.Network {
 		return func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			for _, cmd := range cmds {
 				w.asked[i].Add(int64(len(wire.Attempts(cmd))))
 			}
 			w.mu.Lock()
-			ill := w.ill[i]
+			fault := w.fault[i]
 			w.mu.Unlock()
-			if ill != nil {
-				return ill(ctx, cmds, execute)
+			if fault != nil {
+				return fault(ctx, cmds, execute)
 			}
 			return execute(), nil
 		}
@@ -49,17 +49,17 @@ func newWard(t *testing.T) *ward {
 	return w
 }
 
-// falls gives the first n nodes a fault; nil: they recover.
-func (w *ward) falls(n int, ill simnode.Network) {
+// inject gives the first n nodes a fault; nil: they recover.
+func (w *faultyNodes) inject(n int, fault simnode.Network) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range n {
-		w.ill[i] = ill
+		w.fault[i] = fault
 	}
 }
 
 // has returns the nodes that have the lock.
-func (w *ward) has() (has nodeSet) {
+func (w *faultyNodes) has() (has nodeSet) {
 	for i, n := range w.nodes {
 		if slices.Contains(n.Keys(), "k") {
 			has |= only(i)
@@ -68,7 +68,7 @@ func (w *ward) has() (has nodeSet) {
 	return has
 }
 
-func (w *ward) ends(t *testing.T) {
+func (w *faultyNodes) ends(t *testing.T) {
 	t.Helper()
 	if err := w.Close(); err != nil {
 		t.Error(err)
@@ -96,29 +96,29 @@ func neverArrives(context.Context, []drivers.Command, func() []drivers.Reply) ([
 // fail.
 func TestLeaseHeals(t *testing.T) {
 	for name, tt := range map[string]struct {
-		ill     simnode.Network
+		fault   simnode.Network
 		forget  func(n *simnode.Node)
 		extends int // how many extensions it takes
 	}{
-		"it could not be reached":  {ill: unreachable, extends: 1},
-		"it was out of memory":     {ill: refusing, extends: 1},
-		"the acquisition got lost": {ill: neverArrives, extends: 1},
-		"its answer got lost":      {ill: replyLost, extends: 0},
+		"it could not be reached":  {fault: unreachable, extends: 1},
+		"it was out of memory":     {fault: refusing, extends: 1},
+		"the acquisition got lost": {fault: neverArrives, extends: 1},
+		"its answer got lost":      {fault: replyLost, extends: 0},
 		// The first one may be decided before their denials are heard.
 		"the key was deleted": {
 			forget: func(n *simnode.Node) { n.Expire(func(string) bool { return true }) }, extends: 2,
 		},
 		"it restarted without data": {forget: (*simnode.Node).Flush, extends: 2},
-		"somebody else had it":      {ill: occupied, forget: (*simnode.Node).Flush, extends: 1},
-		"it did not answer in time": {ill: swallowedUp, extends: 1},
+		"somebody else had it":      {fault: occupied, forget: (*simnode.Node).Flush, extends: 1},
+		"it did not answer in time": {fault: swallowedUp, extends: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
-				w := newWard(t)
-				w.falls(2, tt.ill)
+				w := newFaultyNodes(t)
+				w.inject(2, tt.fault)
 				req := acquired(t, w.backend)
 				time.Sleep(10 * time.Second) // nobody waits for them any more
-				w.falls(2, nil)
+				w.inject(2, nil)
 				if tt.forget != nil {
 					for _, n := range w.nodes[:2] {
 						tt.forget(n)
@@ -138,16 +138,16 @@ func TestLeaseHeals(t *testing.T) {
 					synctest.Wait()
 				}
 				w.mu.Lock()
-				w.ill[3], w.ill[4] = unreachable, unreachable
+				w.fault[3], w.fault[4] = unreachable, unreachable
 				w.mu.Unlock()
 				if err := w.Extend(t.Context(), req); err != nil {
-					t.Errorf("Extend by those that were ill: %v", err)
+					t.Errorf("Extend by those that failed: %v", err)
 				}
 				if err := w.Release(t.Context(), req); err != nil {
-					t.Errorf("Release by those that were ill: %v", err)
+					t.Errorf("Release by those that failed: %v", err)
 				}
 				w.mu.Lock()
-				w.ill = map[int]simnode.Network{}
+				w.fault = map[int]simnode.Network{}
 				w.mu.Unlock()
 				time.Sleep(3 * time.Second)
 				if got := w.has(); got != 0 {
@@ -179,7 +179,7 @@ func occupied(_ context.Context, cmds []drivers.Command, execute func() []driver
 // one.
 func TestLostLeaseDoesNotHeal(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		w := newWard(t)
+		w := newFaultyNodes(t)
 		req := acquired(t, w.backend)
 		for _, n := range w.nodes[:3] {
 			n.Expire(func(string) bool { return true })
@@ -200,12 +200,12 @@ func TestLostLeaseDoesNotHeal(t *testing.T) {
 // Two nodes lack the lock when a third one hangs: the extension that fails heals them, and so the next one succeeds.
 func TestExtensionThatFailsHeals(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		w := newWard(t)
-		w.falls(2, unreachable)
+		w := newFaultyNodes(t)
+		w.inject(2, unreachable)
 		req := acquired(t, w.backend)
-		w.falls(2, nil)
+		w.inject(2, nil)
 		w.mu.Lock()
-		w.ill[4] = swallowedUp
+		w.fault[4] = swallowedUp
 		w.mu.Unlock()
 		if err := w.Extend(t.Context(), req); !errors.Is(err, locker.ErrNoQuorum) {
 			t.Errorf("Extend by two of five: %v", err)
@@ -221,12 +221,12 @@ func TestExtensionThatFailsHeals(t *testing.T) {
 // While a node does not answer, a lease has one acquisition under way to it, however often it is extended.
 func TestOneHealingAtATime(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		w := newWard(t)
-		w.falls(1, unreachable)
+		w := newFaultyNodes(t)
+		w.inject(1, unreachable)
 		req := acquired(t, w.backend)
 		time.Sleep(time.Second)
 		w.asked[0].Store(0)
-		w.falls(1, swallowedUp)
+		w.inject(1, swallowedUp)
 		for range 40 { // four seconds: less than an exchange's timeout
 			if err := w.Extend(t.Context(), req); err != nil {
 				t.Fatal(err)
@@ -252,8 +252,8 @@ func TestOneHealingAtATime(t *testing.T) {
 func TestEveryNodeIsAsked(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
 		virtual.Test(t, func(t *testing.T) {
-			w := newWard(t)
-			w.falls(1, func(ctx context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			w := newFaultyNodes(t)
+			w.inject(1, func(ctx context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 				time.Sleep(time.Second)
 				return execute(), nil
 			})
@@ -290,14 +290,15 @@ func TestEveryNodeIsAsked(t *testing.T) {
 func TestHealingCostsNoRoundTrip(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		const roundTrip = 10 * time.Millisecond
-		w := newWard(t)
-		w.falls(2, unreachable)
+		w := newFaultyNodes(t)
+		w.inject(2, unreachable)
 		req := acquired(t, w.backend)
 		time.Sleep(10 * time.Second) // nobody waits for them any more
 		var sent [5]atomic.Int64
 		w.mu.Lock()
 		for i := range w.nodes {
-			w.ill[i] = func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			w.fault[i] = func(_ context.Context, cmds []drivers.Command,
+				execute func() []drivers.Reply) ([]drivers.Reply, error) {
 				sent[i].Add(int64(len(cmds)))
 				if i < 2 { // which heal
 					time.Sleep(10 * roundTrip)

@@ -15,7 +15,7 @@ import (
 func TestNodesThatWereSlowAreNotTakenForFailed(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		virtual.Test(t, func(t *testing.T) {
-			s := newStreet(t)
+			s := newTestbed(t)
 			holder, other := s.client(), s.client()
 			lease, err := holder.Lock(t.Context(), "k", locker.TTL(time.Minute))
 			if err != nil {
@@ -46,7 +46,7 @@ func TestNodesThatWereSlowAreNotTakenForFailed(t *testing.T) {
 // A node that says that the lock is not free has answered, even if the caller has left and nothing more is sent to it.
 func TestNodesThatAnswerLateAreNotTakenForFailed(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		holder, other := s.client(), s.client()
 		lease, err := holder.Lock(t.Context(), "k", locker.TTL(time.Minute))
 		if err != nil {

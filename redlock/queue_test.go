@@ -44,7 +44,7 @@ func whenLocked(t *testing.T, l locker.Locker) <-chan time.Time {
 func TestWaiterThatLeavesAQueueIsInTheNext(t *testing.T) {
 	for after := 100 * time.Millisecond; after < 2*time.Second; after *= 2 {
 		virtual.Test(t, func(t *testing.T) {
-			s := newStreet(t)
+			s := newTestbed(t)
 			holder, w := s.client(), s.client()
 			s.nodes[queueNode].Execute(dead("k"))
 			lease, err := holder.Lock(t.Context(), "k")
@@ -74,7 +74,7 @@ func TestWaiterThatLeavesAQueueIsInTheNext(t *testing.T) {
 func TestWaiterIsNotHeldUpByItsOwnAttempt(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		const holders, waiters = 0, 1
-		s := newStreet(t)
+		s := newTestbed(t)
 		var late, undone atomic.Bool // a release; what the attempt after it has got on the node of the queue
 		var free time.Time           // when it was undone
 		s.event = func(client, node int, cmds []drivers.Command, executed bool) {
@@ -111,7 +111,7 @@ func TestClientThatReachesOnlyTheQueueHoldsUpNobody(t *testing.T) {
 	for _, ttl := range []time.Duration{locker.DefaultTTL, 2 * time.Second, 300 * time.Millisecond} {
 		virtual.Test(t, func(t *testing.T) {
 			const polling = 2
-			s := newStreet(t)
+			s := newTestbed(t)
 			holder, waiter, poller := s.client(), s.client(), s.client()
 			for i := range s.nodes {
 				if i != queueNode {
@@ -162,7 +162,7 @@ func TestWaitersOfADeadHolderTakeTurns(t *testing.T) {
 	)
 	for range 20 {
 		virtual.Test(t, func(t *testing.T) {
-			s := newStreet(t)
+			s := newTestbed(t)
 			s.event = func(_, _ int, _ []drivers.Command, executed bool) {
 				if !executed {
 					time.Sleep(rand.N(time.Millisecond))
@@ -229,7 +229,7 @@ func TestWaiterTakesTheLockWhenTheNextHolderHasDied(t *testing.T) {
 }
 
 func nextHolderDies(t *testing.T, ttl, held time.Duration) {
-	s := newStreet(t)
+	s := newTestbed(t)
 	type got struct {
 		lease locker.Lease
 		err   error
@@ -265,7 +265,7 @@ func nextHolderDies(t *testing.T, ttl, held time.Duration) {
 }
 
 // setAll puts the ways from a client to all nodes into a state.
-func (s *street) setAll(client int, state string) {
+func (s *testbed) setAll(client int, state string) {
 	for i := range s.nodes {
 		s.set(client, i, state)
 	}
@@ -275,7 +275,7 @@ func (s *street) setAll(client int, state string) {
 // not say that it waits for somebody without a label, but finds out who has the lock.
 func TestWaitingNamesAHolderThatTheQueueDoesNotKnow(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		holder, waiter := s.client(), s.client()
 		keeper := s.backends[0].keeper("k", nil)
 		s.set(0, keeper, "dead")
@@ -312,7 +312,7 @@ func TestWaitingNamesAHolderThatTheQueueDoesNotKnow(t *testing.T) {
 // tell a lost message from a message that is yet to come.
 func TestWaitersCostLittle(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		holder, waiter := s.client(), s.client()
 		lease, err := holder.Lock(t.Context(), "k")
 		if err != nil {
@@ -344,7 +344,7 @@ func TestWhoWaitsIsToldThatTheQuorumIsLost(t *testing.T) {
 		for _, keeper := range []int{0, 1} { // whether the node that keeps the queue is among those that are down
 			t.Run(fmt.Sprint(state, " keeper down=", keeper == 0), func(t *testing.T) {
 				virtual.Test(t, func(t *testing.T) {
-					s := newStreet(t)
+					s := newTestbed(t)
 					holder, w := s.client(), s.client()
 					held, err := holder.Lock(t.Context(), "k", locker.TTL(time.Hour), locker.NoRenewal())
 					if err != nil {

@@ -17,7 +17,7 @@ import (
 // A Trace hears of each node once per operation, as soon as it is decided.
 func TestVotesAreTraced(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		l := s.client()
 		s.set(everybody, 0, "hung")
 		s.set(everybody, 1, "dead")
@@ -90,7 +90,7 @@ func TestVotesAreTraced(t *testing.T) {
 // A node that is behind the others is not one that fails: its votes come after the decision.
 func TestVotesOfASlowNodeComeLate(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		l := s.client()
 		s.event = func(_, node int, _ []drivers.Command, executed bool) {
 			if node == 4 && !executed {

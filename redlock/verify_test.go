@@ -41,13 +41,13 @@ func TestVerifyNeedsAMajority(t *testing.T) {
 	} {
 		for n := range 6 {
 			virtual.Test(t, func(t *testing.T) {
-				w := newWard(t)
+				w := newFaultyNodes(t)
 				req := acquired(t, w.backend)
 				switch fault {
 				case "unreachable":
-					w.falls(n, unreachable)
+					w.inject(n, unreachable)
 				case "silent":
-					w.falls(n, silent)
+					w.inject(n, silent)
 				default:
 					for i, node := range w.nodes[:n] {
 						node.Delete("k")
@@ -119,7 +119,7 @@ func TestVerifyAsksEachNodeOnce(t *testing.T) {
 // proves nothing.
 func TestNodesThatHealedProveNothing(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		w := newWard(t)
+		w := newFaultyNodes(t)
 		req := acquired(t, w.backend)
 		for _, n := range w.nodes[:2] {
 			n.Delete("k")
@@ -136,7 +136,7 @@ func TestNodesThatHealedProveNothing(t *testing.T) {
 		if err := w.Verify(t.Context(), req); err != nil {
 			t.Errorf("with three nodes of five that have had the lock all the time: %v", err)
 		}
-		w.ill[2] = unreachable
+		w.fault[2] = unreachable
 		err := w.Verify(t.Context(), req)
 		votes := fmt.Sprint(outcomes(err))
 		if !errors.Is(err, locker.ErrNoQuorum) || votes != "[ahead ahead failed agreed agreed]" {
@@ -191,9 +191,9 @@ func TestLateGrantAheadOfTheTokenIsNoProof(t *testing.T) {
 // Only answers to requests of the call itself count. Here those to an earlier one arrive while the next one waits.
 func TestVerifyCountsFreshAnswersOnly(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		w := newWard(t)
+		w := newFaultyNodes(t)
 		req := acquired(t, w.backend)
-		w.falls(5, func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+		w.inject(5, func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			replies := execute()
 			time.Sleep(DefaultBudget * 3 / 2)
 			return replies, nil
@@ -215,13 +215,13 @@ func TestVerifyCountsFreshAnswersOnly(t *testing.T) {
 // A lease that Verify has found lost is not acquired again, by an extension that was under way and is not answered.
 func TestVerifyThatFindsALossEndsHealing(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		w := newWard(t)
+		w := newFaultyNodes(t)
 		req := acquired(t, w.backend)
 		for _, n := range w.nodes[:3] {
 			n.Delete("k")
 		}
 		for i := range w.nodes {
-			w.ill[i] = func(
+			w.fault[i] = func(
 				ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply,
 			) ([]drivers.Reply, error) {
 				if wire.Calls(cmds[0], "extend") {
@@ -255,21 +255,21 @@ func TestVerifyThatFindsALossEndsHealing(t *testing.T) {
 // A grant that is still in flight is waited for, and its node then asked, if the others are not enough.
 func TestVerifyAsksNodesWhoseGrantArrives(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		land, ill := make(chan struct{}), false
+		land, fault := make(chan struct{}), false
 		b, _ := quorum(t, func(i int) simnode.Network {
 			return func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 				replies := execute()
 				if i == 2 && wire.Acquires(cmds[0]) {
 					<-land
 				}
-				if ill && i == 0 {
+				if fault && i == 0 {
 					return silent(ctx, cmds, execute)
 				}
 				return replies, nil
 			}
 		}, 3)
 		req := acquired(t, b)
-		ill = true
+		fault = true
 		time.AfterFunc(100*time.Millisecond, func() { close(land) })
 		if err := b.Verify(t.Context(), req); err != nil {
 			t.Error(err)

@@ -37,7 +37,7 @@ func wantOrder(t *testing.T, r contention.Result, each, most, unfair float64, ga
 
 func TestTurnsInVirtualTime(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		r, each := s.contend(s.lockers(8), 2*time.Second)
 		wantOrder(t, r, each, 1.1, .05, 50*time.Millisecond)
 		if p99 := contention.Quantile(r.Waits, .99); p99 > 2*r.FairWait() {
@@ -49,19 +49,19 @@ func TestTurnsInVirtualTime(t *testing.T) {
 
 // A fault of the node that keeps the queue costs a heartbeat, and no client loses its share.
 func TestQueueNodeFails(t *testing.T) {
-	faults := map[string]func(s *street){
-		"hung": func(s *street) { s.set(everybody, queueNode, "hung") },
-		"killed": func(s *street) {
+	faults := map[string]func(s *testbed){
+		"hung": func(s *testbed) { s.set(everybody, queueNode, "hung") },
+		"killed": func(s *testbed) {
 			s.set(everybody, queueNode, "dead")
 			s.nodes[queueNode].Flush()
 			s.nodes[queueNode].Cut()
 		},
-		"restarted": func(s *street) {
+		"restarted": func(s *testbed) {
 			s.nodes[queueNode].Flush()
 			s.nodes[queueNode].Cut()
 		},
-		"flushed": func(s *street) { s.nodes[queueNode].Flush() },
-		"hung for a second": func(s *street) {
+		"flushed": func(s *testbed) { s.nodes[queueNode].Flush() },
+		"hung for a second": func(s *testbed) {
 			s.set(everybody, queueNode, "hung")
 			time.Sleep(time.Second)
 			s.set(everybody, queueNode, "")
@@ -70,7 +70,7 @@ func TestQueueNodeFails(t *testing.T) {
 	for _, name := range short.Part(t, 2, slices.Sorted(maps.Keys(faults))) {
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
-				s := newStreet(t)
+				s := newTestbed(t)
 				ls := s.lockers(8)
 				done := make(chan struct{})
 				go func() {
@@ -97,7 +97,7 @@ func TestLostPushes(t *testing.T) {
 		gap    time.Duration
 	}{{20, .3, 500 * time.Millisecond}, {1, 8, 2500 * time.Millisecond}} {
 		virtual.Test(t, func(t *testing.T) {
-			s := newStreet(t)
+			s := newTestbed(t)
 			var n atomic.Int64
 			s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
 				return 0, payload != "" && n.Add(1)%tt.every == 0
@@ -115,13 +115,13 @@ func TestLostPushes(t *testing.T) {
 // All clients are served even if they do not agree on the node that keeps the queue, because every release hands on.
 // Clients that cannot reach the agreed node do not believe that it has the lock, so the others turn away from it.
 func TestTwoQueues(t *testing.T) {
-	for name, differ := range map[string]func(s *street, c int){
-		"another opinion": func(s *street, c int) { s.backends[c].hints.unfit("k", queueNode) },
-		"out of reach":    func(s *street, c int) { s.set(c, queueNode, "dead") },
+	for name, differ := range map[string]func(s *testbed, c int){
+		"another opinion": func(s *testbed, c int) { s.backends[c].hints.unfit("k", queueNode) },
+		"out of reach":    func(s *testbed, c int) { s.set(c, queueNode, "dead") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
-				s := newStreet(t)
+				s := newTestbed(t)
 				ls := s.lockers(8)
 				for c := range 4 {
 					differ(s, c)
@@ -139,7 +139,7 @@ func TestTwoQueues(t *testing.T) {
 
 func TestTryLockBargesIn(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		ls := s.lockers(8)
 		barger := s.client()
 		ctx, stop := context.WithCancel(t.Context())
@@ -168,7 +168,7 @@ func TestTryLockBargesIn(t *testing.T) {
 // The mark in the lock's value tells the first holder of waiters that cannot be notified.
 func TestNobodyCanBeTold(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		s.bare = true
 		r, each := s.contend(s.lockers(8), 3*time.Second)
 		wantOrder(t, r, each, 1.1, .05, 50*time.Millisecond)
@@ -183,7 +183,7 @@ func TestNobodyCanBeTold(t *testing.T) {
 // mark, because its own attempts never fail.
 func TestLateWaiterThatCannotBeTold(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		s.bare = true
 		defer s.close()
 		busy, late := s.client(), s.client()
@@ -215,7 +215,7 @@ func TestLateWaiterThatCannotBeTold(t *testing.T) {
 // A waiter that cannot be notified, among others that can, does not stop them for long, and gets its share.
 func TestOneCannotBeTold(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		ls := s.lockers(7)
 		s.bare = true
 		ls = append(ls, s.client())
@@ -228,7 +228,7 @@ func TestOneCannotBeTold(t *testing.T) {
 // A waiter that dies while it has the turn stops the others for the claim window, and no longer.
 func TestDiesWithTheTurn(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		holder, dead, next := s.client(), s.client(), s.client()
 		s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
 			if payload != "" {
@@ -294,7 +294,7 @@ func dead(key string) drivers.Command {
 // lives much longer.
 func TestQueueNodeHasADeadLock(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		ls := s.lockers(4)
 		s.nodes[queueNode].Execute(dead("k"))
 		r := contention.Run(t, ls, "k", 10*time.Millisecond, 30*time.Second)
@@ -309,7 +309,7 @@ func TestQueueNodeHasADeadLock(t *testing.T) {
 // Attempts that fail notify nobody, not even the waiter that has the turn. It would ask again at once, and fail again.
 func TestFailedAttemptsTellNobody(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		var pushes atomic.Int64
 		s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
 			if payload != "" {
@@ -346,7 +346,7 @@ func TestFailedAttemptsTellNobody(t *testing.T) {
 func TestQuorumIsLostWhileWaiting(t *testing.T) {
 	for _, outage := range []time.Duration{3 * time.Second, time.Minute} {
 		virtual.Test(t, func(t *testing.T) {
-			s := newStreet(t)
+			s := newTestbed(t)
 			holder, w, late := s.client(), s.client(), s.client()
 			if _, err := holder.Lock(t.Context(), "k", locker.TTL(2*time.Second), locker.NoRenewal()); err != nil {
 				t.Fatal(err)
@@ -388,7 +388,7 @@ func TestQuorumIsLostWhileWaiting(t *testing.T) {
 // of the waiter ends.
 func TestQueueShowsNoQuorum(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		holder, w := s.client(), s.client()
 		lease, err := holder.Lock(t.Context(), "k")
 		require.NoError(t, err)
@@ -510,7 +510,7 @@ func start(*testing.T) time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time
 // The validity counts from when the attempt was sent that won, and the lease has its token.
 func TestGrantIsOfTheAttemptThatWon(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		sent := map[string]time.Time{}
 		var mu sync.Mutex
 		s.event = func(_, _ int, cmds []drivers.Command, executed bool) {
@@ -549,7 +549,7 @@ func TestGrantIsOfTheAttemptThatWon(t *testing.T) {
 // A client that locks again at once does not overtake waiters, however long it holds the lock.
 func TestHolderQueuesUpAgain(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		r := contention.Run(t, s.lockers(3), "k", 3*time.Second, 5*time.Minute)
 		if r.Unfairness() > .1 {
 			t.Errorf("%v, holds %v", r, r.Holds)
@@ -561,7 +561,7 @@ func TestHolderQueuesUpAgain(t *testing.T) {
 // The first holder has seen nobody wait. The reply to its release says that others wait, so it does not overtake them.
 func TestFirstHolderMakesWay(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		s.event = func(c, _ int, _ []drivers.Command, executed bool) {
 			if c == 1 && !executed {
 				time.Sleep(time.Millisecond) // it lives further away
@@ -602,7 +602,7 @@ func TestFirstHolderMakesWay(t *testing.T) {
 // There are no other clients any more: a lock costs what it did before.
 func TestAloneAgain(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		ls := s.lockers(2)
 		s.contend(ls, time.Second)
 		alone := func(d time.Duration) int {

@@ -19,8 +19,8 @@ import (
 	"github.com/golocker/locker/internal/testing/wire"
 )
 
-// street is five simulated nodes a tenth of a millisecond away from their clients.
-type street struct {
+// testbed is five simulated nodes a tenth of a millisecond away from their clients.
+type testbed struct {
 	t     *testing.T
 	nodes []*simnode.Node
 	// event, if not nil, is called before each command of a client to a node, and after its execution.
@@ -39,8 +39,8 @@ type street struct {
 
 const everybody = -1
 
-func newStreet(t *testing.T) *street {
-	s := &street{t: t, state: map[[2]int]string{}, attempts: map[string]int{}, extended: map[string]bool{},
+func newTestbed(t *testing.T) *testbed {
+	s := &testbed{t: t, state: map[[2]int]string{}, attempts: map[string]int{}, extended: map[string]bool{},
 		joined: map[string]int{}}
 	for range 5 {
 		s.nodes = append(s.nodes, simnode.New())
@@ -48,7 +48,7 @@ func newStreet(t *testing.T) *street {
 	return s
 }
 
-func (s *street) client() *locker.Client {
+func (s *testbed) client() *locker.Client {
 	c := len(s.clients)
 	b := &backend{budget: DefaultBudget, logger: slog.New(slog.DiscardHandler), closing: make(chan struct{})}
 	ds := make([]drivers.Driver, len(s.nodes))
@@ -67,7 +67,7 @@ func (s *street) client() *locker.Client {
 	return s.clients[c]
 }
 
-func (s *street) deliver(ctx context.Context, c, i int, cmds []drivers.Command,
+func (s *testbed) deliver(ctx context.Context, c, i int, cmds []drivers.Command,
 	execute func() []drivers.Reply) ([]drivers.Reply, error) {
 	s.note(i, cmds)
 	if s.event != nil {
@@ -93,13 +93,13 @@ func (s *street) deliver(ctx context.Context, c, i int, cmds []drivers.Command,
 }
 
 // asked is how many acquisitions there were.
-func (s *street) asked() int {
+func (s *testbed) asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.attempts)
 }
 
-func (s *street) note(i int, cmds []drivers.Command) {
+func (s *testbed) note(i int, cmds []drivers.Command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, cmd := range cmds {
@@ -126,14 +126,14 @@ func (s *street) note(i int, cmds []drivers.Command) {
 }
 
 // set puts the way from a client to a node into a state.
-func (s *street) set(client, node int, state string) {
+func (s *testbed) set(client, node int, state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state[[2]int{client, node}] = state
 }
 
 // close closes all clients, and checks that nothing is left on nodes, which are in order, after some seconds.
-func (s *street) close() {
+func (s *testbed) close() {
 	s.t.Helper()
 	s.wantNothing()
 	for _, c := range s.clients {
@@ -143,7 +143,7 @@ func (s *street) close() {
 	}
 }
 
-func (s *street) wantNothing() {
+func (s *testbed) wantNothing() {
 	s.t.Helper()
 	time.Sleep(3 * time.Second) // for clean-ups
 	for i, n := range s.nodes {
@@ -153,7 +153,7 @@ func (s *street) wantNothing() {
 	}
 }
 
-func (s *street) lockers(n int) (ls []locker.Locker) {
+func (s *testbed) lockers(n int) (ls []locker.Locker) {
 	for range n {
 		ls = append(ls, s.client())
 	}
@@ -161,7 +161,7 @@ func (s *street) lockers(n int) (ls []locker.Locker) {
 }
 
 // contend runs all clients for d, and returns what came of it and how many attempts each acquisition took.
-func (s *street) contend(ls []locker.Locker, d time.Duration) (contention.Result, float64) {
+func (s *testbed) contend(ls []locker.Locker, d time.Duration) (contention.Result, float64) {
 	s.t.Helper()
 	r := contention.Run(s.t, ls, "k", time.Millisecond, d, locker.TTL(30*time.Second))
 	each := float64(s.asked()) / float64(r.Total())
