@@ -40,7 +40,7 @@ func TestNoStateIsFinal(t *testing.T) {
 				return conn
 			}
 			url := "redis+" + driver + "://locker@" + server.Addr() + "?timeout=1s&password_file=" + file
-			s := &sufferer{t: t, server: server, holder: open(t, url), waiter: open(t, url)}
+			s := &contenders{t: t, server: server, holder: open(t, url), waiter: open(t, url)}
 			closeAll := func() {
 				server.Cmd(t, "CLIENT", "KILL", "TYPE", "normal")
 				server.Cmd(t, "CLIENT", "KILL", "TYPE", "pubsub")
@@ -50,10 +50,10 @@ func TestNoStateIsFinal(t *testing.T) {
 			}
 			var last redigo.Conn
 			for _, step := range []struct {
-				what          string
-				strike, relax func()
-				fails         bool
-				refusal       string // in each error; empty: it depends
+				what           string
+				inject, repair func()
+				fails          bool
+				refusal        string // in each error; empty: it depends
 			}{
 				{"closed connections", closeAll, func() {}, false, ""},
 				{"a server that is down", server.Kill, func() {
@@ -82,25 +82,25 @@ func TestNoStateIsFinal(t *testing.T) {
 				{"no rights for new connections", func() { setUser("-@all", "resetkeys")(); closeAll() },
 					setUser("+@all", "~*"), true, "NOPERM"},
 			} {
-				s.suffer(step.what, step.strike, step.relax, step.fails, step.refusal)
+				s.outage(step.what, step.inject, step.repair, step.fails, step.refusal)
 			}
 		})
 	}
 }
 
-// sufferer is two Clients of a server.
-type sufferer struct {
+// contenders are two Clients of a server.
+type contenders struct {
 	t              *testing.T
 	server         *redistest.Server
 	holder, waiter locker.Locker
 }
 
-// suffer has a waiter and a holder while the server does not let them in. A waiter must get the next lock afterwards.
-func (s *sufferer) suffer(what string, strike, relax func(), fails bool, refusal string) {
+// outage has a waiter and a holder while the server does not let them in. A waiter must get the next lock afterwards.
+func (s *contenders) outage(what string, inject, repair func(), fails bool, refusal string) {
 	s.t.Helper()
 	s.t.Log(what)
 	lease, got := s.contend(what)
-	strike()
+	inject()
 	refused := func() bool {
 		_, err := s.holder.TryLock(s.t.Context(), "another", locker.TTL(time.Second))
 		if err != nil {
@@ -111,7 +111,7 @@ func (s *sufferer) suffer(what string, strike, relax func(), fails bool, refusal
 	for n := 0; fails && n < 5; n++ { // by each connection that there may be
 		require.Eventually(s.t, refused, 30*time.Second, time.Millisecond, "%s: no refusal", what)
 	}
-	relax()
+	repair()
 	_ = lease.Unlock(s.t.Context())
 	s.settle(what, <-got)
 	lease, got = s.contend(what + ", which are over")
@@ -121,14 +121,14 @@ func (s *sufferer) suffer(what string, strike, relax func(), fails bool, refusal
 }
 
 // settle accepts a lock, and that the store was unavailable.
-func (s *sufferer) settle(what string, err error) {
+func (s *contenders) settle(what string, err error) {
 	if err != nil && !errors.Is(err, locker.ErrUnavailable) {
 		s.t.Errorf("%s: the waiter: %v", what, err)
 	}
 }
 
 // contend returns when one Client has a lock, and the other one waits for it with a subscription.
-func (s *sufferer) contend(what string) (lease locker.Lease, got <-chan error) {
+func (s *contenders) contend(what string) (lease locker.Lease, got <-chan error) {
 	s.t.Helper()
 	within := func(why string, cond func() bool) {
 		s.t.Helper()

@@ -214,7 +214,7 @@ func minorityExtendsNothing(t testing.TB, h QuorumHarness) {
 	q := newQuorum(t, h, 1)
 	q.each(t, q.minority+1, func(way outage, out, _ []QuorumNode) {
 		lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.NoRenewal())
-		end := way.strike(t, out)
+		end := way.inject(t, out)
 		before := lease.Until()
 		q.noQuorum(t, q.while("Extend", way, out), lease.Extend)
 		if after := lease.Until(); !after.Equal(before) {
@@ -234,7 +234,7 @@ func lateExtendIsNoValidity(t testing.TB, h QuorumHarness) {
 			lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.TTL(ttl), locker.NoRenewal())
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			before := lease.Until()
-			end := hanging.strike(t, late)
+			end := hanging.inject(t, late)
 			var start time.Time
 			extended := make(chan error, 1)
 			go func() {
@@ -332,7 +332,7 @@ func leasesHeal(t testing.TB, h QuorumHarness) {
 		return
 	}
 	out, _ := q.split(0, q.minority)
-	end := down.strike(t, out)
+	end := down.inject(t, out)
 	lease = regain(t, q.ls[0], q.key(), locker.NoRenewal())
 	end()
 	if heals(fmt.Sprintf("%d of %d nodes were down when it was locked", q.minority, len(q.Nodes)), lease) {
@@ -383,7 +383,7 @@ func majorityOutageEnds(t testing.TB, h QuorumHarness) {
 	q := newQuorum(t, h, 1)
 	q.each(t, q.minority+1, func(way outage, out, _ []QuorumNode) {
 		lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.TTL(q.short()))
-		end := way.strike(t, out)
+		end := way.inject(t, out)
 		q.wantLoss(t, fmt.Sprintf("%d of %d nodes %s", len(out), len(q.Nodes), way.name), lease)
 		end()
 	})
@@ -516,7 +516,7 @@ func duplicateVotesOnce(t testing.TB, h QuorumHarness) {
 		defer func() { _ = c.Close() }()
 	}
 	one := len(q.Nodes) / 2 // less than a majority, unless the first node counts twice
-	end := way.strike(t, q.Nodes[one:])
+	end := way.inject(t, q.Nodes[one:])
 	err = patiently(t, "TryLock", func(ctx context.Context) error {
 		_, err := l.TryLock(ctx, q.key())
 		return err

@@ -33,7 +33,7 @@ func survivesAMinority(t testing.TB, h QuorumHarness) {
 	q.each(t, q.minority, func(way outage, out, _ []QuorumNode) {
 		key := q.key()
 		lease := q.everywhere(t, q.ls[0], key, nil, locker.NoRenewal())
-		end := way.strike(t, out)
+		end := way.inject(t, out)
 		extended(t, q.while("Extend", way, out), lease)
 		wantHeld(t, q.ls[1], key)
 		unlock(t, lease)
@@ -74,7 +74,7 @@ func slowNodeDelaysNobody(t testing.TB, h QuorumHarness) {
 		best := map[string]time.Duration{}
 		for n := range tries {
 			q.ready(t)
-			end := hanging.strike(t, slow)
+			end := hanging.inject(t, slow)
 			timed := func(call string, f func()) {
 				start := time.Now()
 				f()
@@ -110,7 +110,7 @@ func lateGrantJoins(t testing.TB, h QuorumHarness) {
 			q.ready(t)
 			lease := q.everywhere(t, q.ls[0], q.key(), func() func() { return hangingForAWhile(t, late) },
 				locker.NoRenewal())
-			end := way.strike(t, prompt[:q.minority])
+			end := way.inject(t, prompt[:q.minority])
 			extended(t, q.while("Extend", way, prompt[:q.minority])+", and others granted late", lease)
 			unlock(t, lease)
 			end()
@@ -120,7 +120,7 @@ func lateGrantJoins(t testing.TB, h QuorumHarness) {
 
 // hangingForAWhile makes nodes hang until some time after end is called.
 func hangingForAWhile(t testing.TB, nodes []QuorumNode) (end func()) {
-	resume := hanging.strike(t, nodes)
+	resume := hanging.inject(t, nodes)
 	return func() {
 		time.Sleep(calm / 2)
 		resume()
@@ -130,7 +130,7 @@ func hangingForAWhile(t testing.TB, nodes []QuorumNode) (end func()) {
 func refusesWithoutAMajority(t testing.TB, h QuorumHarness) {
 	q := newQuorum(t, h, 1)
 	q.each(t, q.minority+1, func(way outage, out, _ []QuorumNode) {
-		end := way.strike(t, out)
+		end := way.inject(t, out)
 		for _, a := range askings(q.ls[0]) {
 			q.noQuorum(t, q.while(a.name, way, out), a.refused(q.key()))
 		}
@@ -144,7 +144,7 @@ func errorsNameTheNodes(t testing.TB, h QuorumHarness) {
 	q.need(t, "Name", func(n QuorumNode) bool { return n.Name != "" })
 	q.each(t, q.minority+1, func(way outage, out, _ []QuorumNode) {
 		lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.NoRenewal())
-		end := way.strike(t, out)
+		end := way.inject(t, out)
 		named := func(call string, f func(ctx context.Context) error) {
 			call = q.while(call, way, out)
 			err := patiently(t, call, f)
@@ -163,7 +163,7 @@ func errorsNameTheNodes(t testing.TB, h QuorumHarness) {
 func refusalLeavesNothing(t testing.TB, h QuorumHarness) {
 	q := newQuorum(t, h, 1)
 	q.each(t, q.minority+1, func(way outage, out, up []QuorumNode) {
-		end := way.strike(t, out)
+		end := way.inject(t, out)
 		for _, a := range askings(q.ls[0]) {
 			key := q.key()
 			_ = patiently(t, q.while(a.name, way, out), a.refused(key))
@@ -198,12 +198,12 @@ func majoritiesOverlap(t testing.TB, h QuorumHarness) {
 	q := newQuorum(t, h, 2)
 	q.each(t, q.minority, func(way outage, out, up []QuorumNode) {
 		key := q.key()
-		end := way.strike(t, out)
+		end := way.inject(t, out)
 		lock(t, q.ls[0], key, locker.TTL(longTTL), locker.NoRenewal())
 		end()
 		q.ready(t)
 		out = up[len(up)-q.minority:]
-		end = way.strike(t, out)
+		end = way.inject(t, out)
 		for range 3 {
 			if _, err := q.ls[1].TryLock(t.Context(), key, locker.TTL(longTTL)); err == nil {
 				t.Errorf("%s, after other nodes had failed when it was granted: expected an error, seen a second lease",
@@ -315,8 +315,8 @@ func (q *quorum) split(first, n int) (some, others []QuorumNode) {
 	return turned[:n], turned[n:]
 }
 
-// strike makes nodes fail until end is called or the check ends.
-func (w outage) strike(t testing.TB, nodes []QuorumNode) (end func()) {
+// inject makes nodes fail until end is called or the check ends.
+func (w outage) inject(t testing.TB, nodes []QuorumNode) (end func()) {
 	t.Helper()
 	return failing(t, func() func() {
 		var ends []func()

@@ -103,7 +103,7 @@ func trial(t *testing.T, driver string, moves, failovers int) (rows []string) {
 			}
 		})
 	}
-	b := &bed{T: t, cluster: c, load: w}
+	b := &testbed{T: t, cluster: c, load: w}
 	b.settle(w.locks)
 	for _, e := range []struct {
 		name  string
@@ -137,18 +137,18 @@ func trial(t *testing.T, driver string, moves, failovers int) (rows []string) {
 	return rows
 }
 
-// bed is a cluster under load. Its methods cause one event each, and return the locks that it hits.
-type bed struct {
+// testbed is a cluster under load. Its methods cause one event each, and return the locks that it hits.
+type testbed struct {
 	*testing.T
 	cluster *redistest.Cluster
 	load    *load
 	gap     time.Duration // the longest time without a lock in this event
 }
 
-func (b *bed) slot(l *lock) int { return b.cluster.Slot(b.T, single.DefaultPrefix+l.key) }
+func (b *testbed) slot(l *lock) int { return b.cluster.Slot(b.T, single.DefaultPrefix+l.key) }
 
 // settle waits until each of the locks has been acquired again.
-func (b *bed) settle(hit []*lock) {
+func (b *testbed) settle(hit []*lock) {
 	b.Helper()
 	since := time.Now()
 	for _, l := range hit {
@@ -167,7 +167,7 @@ func (b *bed) settle(hit []*lock) {
 }
 
 // masters returns the servers that are masters now.
-func (b *bed) masters() (masters, replicas []*redistest.Server) {
+func (b *testbed) masters() (masters, replicas []*redistest.Server) {
 	for _, s := range b.cluster.Servers() {
 		if s.IsMaster() {
 			masters = append(masters, s)
@@ -179,7 +179,7 @@ func (b *bed) masters() (masters, replicas []*redistest.Server) {
 }
 
 // migrate moves the slot of a lock to another master, key by key.
-func (b *bed) migrate(i int) (hit []*lock) {
+func (b *testbed) migrate(i int) (hit []*lock) {
 	l := b.load.locks[i%len(b.load.locks)]
 	from := b.cluster.Owner(b.T, b.slot(l))
 	masters, _ := b.masters()
@@ -194,7 +194,7 @@ func (b *bed) migrate(i int) (hit []*lock) {
 }
 
 // of returns the locks of a master.
-func (b *bed) of(master *redistest.Server) (locks []*lock) {
+func (b *testbed) of(master *redistest.Server) (locks []*lock) {
 	for _, l := range b.load.locks {
 		if b.cluster.Owner(b.T, b.slot(l)) == master {
 			locks = append(locks, l)
@@ -204,13 +204,13 @@ func (b *bed) of(master *redistest.Server) (locks []*lock) {
 }
 
 // busiest returns the master of a lock, and its locks.
-func (b *bed) busiest(i int) (master *redistest.Server, hit []*lock) {
+func (b *testbed) busiest(i int) (master *redistest.Server, hit []*lock) {
 	master = b.cluster.Owner(b.T, b.slot(b.load.locks[i%len(b.load.locks)]))
 	return master, b.of(master)
 }
 
 // replicaOf returns the replica of a master.
-func (b *bed) replicaOf(master *redistest.Server) *redistest.Server {
+func (b *testbed) replicaOf(master *redistest.Server) *redistest.Server {
 	b.Helper()
 	_, port, _ := strings.Cut(master.Addr(), ":")
 	for end := time.Now().Add(forever); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
@@ -225,13 +225,13 @@ func (b *bed) replicaOf(master *redistest.Server) *redistest.Server {
 	return nil
 }
 
-func (b *bed) takeOver(i int) (hit []*lock) {
+func (b *testbed) takeOver(i int) (hit []*lock) {
 	master, hit := b.busiest(i)
 	b.cluster.Failover(b.T, b.replicaOf(master))
 	return hit
 }
 
-func (b *bed) kill(i int) (hit []*lock) {
+func (b *testbed) kill(i int) (hit []*lock) {
 	master, hit := b.busiest(i)
 	replica := b.replicaOf(master)
 	master.Kill()

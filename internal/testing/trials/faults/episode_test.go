@@ -39,9 +39,9 @@ const (
 	apartly = 2
 )
 
-// newBed starts the servers, and the proxies for the players that will be added.
-func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
-	b := &bed{
+// newTestbed starts the servers, and the proxies for the players that will be added.
+func newTestbed(t *testing.T, nodes int, k kind, seed uint64) *testbed {
+	b := &testbed{
 		T: t, random: rand.New(rand.NewPCG(seed, seed)), stopped: map[int]bool{},
 		resource: newResource(),
 	}
@@ -81,7 +81,7 @@ func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
 }
 
 // populate starts the players.
-func (b *bed) populate(e episode) {
+func (b *testbed) populate(e episode) {
 	names := drivers.Names()
 	switch {
 	case b.cluster != nil:
@@ -132,7 +132,7 @@ func (b *bed) populate(e episode) {
 
 // run runs the episode and judges it.
 func (e episode) run(t *testing.T) *result {
-	b := newBed(t, e.place.nodes, e.kind, e.seed)
+	b := newTestbed(t, e.place.nodes, e.kind, e.seed)
 	b.observe()
 	b.populate(e)
 	r := &result{episode: e}
@@ -142,7 +142,7 @@ func (e episode) run(t *testing.T) *result {
 	nodes := b.random.Perm(e.place.nodes)[:e.place.hit]
 	d := time.Duration((0.1 + b.random.Float64()*max(0.4, float64(e.kind.most)-0.1)) * float64(b.short))
 	r.from = b.history.Now()
-	e.kind.strike(b, nodes, d)
+	e.kind.inject(b, nodes, d)
 	r.to = b.history.Now()
 	// After the fault every client must make progress again.
 	if !b.everybodyWorks(2) {
@@ -161,7 +161,7 @@ func (e episode) run(t *testing.T) *result {
 }
 
 // refusals returns how often the nodes have refused commands with the error of the fault.
-func (b *bed) refusals(r *result, nodes []int) (n int) {
+func (b *testbed) refusals(r *result, nodes []int) (n int) {
 	if r.kind.refusal == "" {
 		return 0
 	}
@@ -186,7 +186,7 @@ func (b *bed) refusals(r *result, nodes []int) (n int) {
 }
 
 // everybodyWorks waits until each player has acquired locks the given number of times more.
-func (b *bed) everybodyWorks(times int) bool {
+func (b *testbed) everybodyWorks(times int) bool {
 	want := map[int]int{}
 	for _, id := range b.players() {
 		want[id] = b.resource.served(id) + times
@@ -202,7 +202,7 @@ func (b *bed) everybodyWorks(times int) bool {
 }
 
 // finish ends all players, and leaves their clients open.
-func (b *bed) finish() {
+func (b *testbed) finish() {
 	for _, c := range b.children {
 		c.tell("finish")
 	}
@@ -218,7 +218,7 @@ func (b *bed) finish() {
 }
 
 // acquireAll checks that a new client, which has not seen the fault, can acquire every lock.
-func (b *bed) acquireAll(r *result) {
+func (b *testbed) acquireAll(r *result) {
 	p := plan{ID: players, Driver: drivers.Names()[b.random.IntN(3)]}
 	if b.cluster != nil {
 		p.Driver, p.Cluster = "goredis", true
@@ -260,7 +260,7 @@ func (b *bed) acquireAll(r *result) {
 }
 
 // settle closes all players and returns their accounts, with times since the history of this process began.
-func (b *bed) settle() (accounts []account) {
+func (b *testbed) settle() (accounts []account) {
 	for _, c := range b.children {
 		c.tell("close")
 	}

@@ -51,7 +51,7 @@ func (r *result) tokensFail() bool { return r.kind.instantly && r.place.nodes > 
 // fenced reports whether a register that checks tokens must lose no update.
 func (r *result) fenced() bool { return !r.tokensFail() && !r.equal }
 
-func (r *result) judge(b *bed) {
+func (r *result) judge(b *testbed) {
 	tokensFail := r.tokensFail()
 	for _, v := range b.history.Check(history.Rules{Sound: true}) {
 		switch token := v.Rule == "UNIQ" || v.Rule == "RT"; {
@@ -92,7 +92,7 @@ func (r *result) judge(b *bed) {
 
 // promptness checks Done and deadlines of the clients that were not stopped themselves. The slack is how late timers
 // were found to be.
-func (r *result) promptness(b *bed) {
+func (r *result) promptness(b *testbed) {
 	slack := time.Duration(0)
 	for id, a := range r.accounts {
 		if !b.stopped[id] {

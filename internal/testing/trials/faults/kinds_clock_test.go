@@ -14,7 +14,7 @@ func TestClockShift(t *testing.T) {
 		t.Log(why)
 		return
 	}
-	b := newBed(t, 1, kind{clock: true}, 1)
+	b := newTestbed(t, 1, kind{clock: true}, 1)
 	b.do(0, "SET", "k", "v", "PX", 60000)
 	b.clockAhead([]int{0}, -time.Hour, 0)
 	if left := b.do(0, "PTTL", "k").(int64); left < 3600_000 {
@@ -30,7 +30,7 @@ func TestClockShift(t *testing.T) {
 const skew = 50 * time.Millisecond
 
 // clockIs sets the clock of a node. The server gets the new time when it next reads its clock.
-func (b *bed) clockIs(n int, ahead time.Duration, fast int) {
+func (b *testbed) clockIs(n int, ahead time.Duration, fast int) {
 	b.Helper()
 	if err := b.clocks[n].Set(ahead, fast); err != nil {
 		b.Error(err)
@@ -38,7 +38,7 @@ func (b *bed) clockIs(n int, ahead time.Duration, fast int) {
 }
 
 // clockAhead sets how far the clocks of nodes are ahead, and how much faster they run, in ppm.
-func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
+func (b *testbed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 	each(nodes, func(n int) {
 		b.clockIs(n, ahead, fast)
 		if !eventually(patience, func() bool { return testserver.ClockShows(b.servers[n].Do, ahead) }) {
@@ -57,7 +57,7 @@ var clockKinds = []kind{
 	{
 		name: "clock forward", clock: true, forgets: true,
 		what: "the server's wall clock is stepped forward, by 0.5 s to 1000 s",
-		strike: func(b *bed, nodes []int, d time.Duration) {
+		inject: func(b *testbed, nodes []int, d time.Duration) {
 			ahead := steps[b.random.IntN(len(steps))]
 			b.clockAhead(nodes, ahead, 0)
 			time.Sleep(d)
@@ -65,7 +65,7 @@ var clockKinds = []kind{
 	},
 	{
 		name: "clock back", clock: true, behind: stepBack, what: "stepped back by 3 s: locks last longer",
-		strike: func(b *bed, nodes []int, d time.Duration) {
+		inject: func(b *testbed, nodes []int, d time.Duration) {
 			b.clockAhead(nodes, -stepBack, 0)
 			time.Sleep(d)
 		},
@@ -74,7 +74,7 @@ var clockKinds = []kind{
 		// Keys that are set meanwhile expire much too early when the clock is right again.
 		name: "clock back, and right again", clock: true, forgets: true, brief: true,
 		what: "stepped back by 0.5 s to 1000 s, and forward again",
-		strike: func(b *bed, nodes []int, d time.Duration) {
+		inject: func(b *testbed, nodes []int, d time.Duration) {
 			ahead := steps[b.random.IntN(len(steps))]
 			b.clockAhead(nodes, -ahead, 0)
 			time.Sleep(d)
@@ -83,14 +83,14 @@ var clockKinds = []kind{
 	},
 	{
 		name: "clock fast", clock: true, what: "it runs fast by 0.9 per cent", most: 3,
-		strike: func(b *bed, nodes []int, d time.Duration) {
+		inject: func(b *testbed, nodes []int, d time.Duration) {
 			b.clockAhead(nodes, 0, 9000)
 			time.Sleep(d)
 		},
 	},
 	{
 		name: "clock slow", clock: true, what: "it runs slow by 0.9 per cent", most: 3,
-		strike: func(b *bed, nodes []int, d time.Duration) {
+		inject: func(b *testbed, nodes []int, d time.Duration) {
 			b.clockAhead(nodes, 0, -9000)
 			time.Sleep(d)
 		},

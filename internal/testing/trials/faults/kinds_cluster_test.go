@@ -12,7 +12,7 @@ import (
 var quick = []string{"--cluster-node-timeout", "2000"}
 
 // slot returns the slot of one of the locks that players have.
-func (b *bed) slot() int {
+func (b *testbed) slot() int {
 	b.Helper()
 	keys := []string{"load/0", "load/1"}
 	for i := range players {
@@ -22,7 +22,7 @@ func (b *bed) slot() int {
 }
 
 // elsewhere returns a master that does not have the slot.
-func (b *bed) elsewhere(slot int) *redistest.Server {
+func (b *testbed) elsewhere(slot int) *redistest.Server {
 	b.Helper()
 	owner := b.cluster.Owner(b, slot)
 	for {
@@ -33,7 +33,7 @@ func (b *bed) elsewhere(slot int) *redistest.Server {
 }
 
 // within calls f again and again for about d.
-func within(b *bed, d time.Duration, f func()) {
+func within(b *testbed, d time.Duration, f func()) {
 	for end := time.Now().Add(d); ; {
 		f()
 		b.injected.Add(1)
@@ -43,12 +43,12 @@ func within(b *bed, d time.Duration, f func()) {
 	}
 }
 
-// clusterKinds strike one lock's master or slot. What they are told to hit does not matter.
+// clusterKinds break one lock's master or slot. What they are told to hit does not matter.
 var clusterKinds = []kind{
 	{
 		name: "cluster: slots migrate", clustered: true, most: 3, refusal: "TRYAGAIN",
 		what: "slots of locks are moved to other masters of a Redis Cluster, key by key, each over 0.1 to 0.5 s",
-		strike: func(b *bed, _ []int, d time.Duration) {
+		inject: func(b *testbed, _ []int, d time.Duration) {
 			within(b, d, func() {
 				slot := b.slot()
 				m := b.cluster.Move(b, slot, b.elsewhere(slot))
@@ -64,7 +64,7 @@ var clusterKinds = []kind{
 	{
 		name: "cluster: slots move", clustered: true, most: 3, refusal: "MOVED",
 		what: "the same at once, every few ms",
-		strike: func(b *bed, _ []int, d time.Duration) {
+		inject: func(b *testbed, _ []int, d time.Duration) {
 			within(b, d, func() {
 				slot := b.slot()
 				b.cluster.Move(b, slot, b.elsewhere(slot)).Finish()
@@ -75,7 +75,7 @@ var clusterKinds = []kind{
 	{
 		name: "cluster: CLUSTERDOWN", clustered: true, most: 3, refusal: "CLUSTERDOWN",
 		what: "a master loses a slot that no other master has, and refuses everything",
-		strike: func(b *bed, _ []int, d time.Duration) {
+		inject: func(b *testbed, _ []int, d time.Duration) {
 			slot := b.slot()
 			owner := b.cluster.Owner(b, slot)
 			owner.Cmd(b, "CLUSTER", "DELSLOTS", slot)
@@ -88,17 +88,17 @@ var clusterKinds = []kind{
 	{
 		name: "cluster: SIGSTOP of a master", clustered: true, most: 3,
 		what:   "a master is frozen, for less time than the others need to notice",
-		strike: missing((*redistest.Server).Pause, (*redistest.Server).Resume),
+		inject: missing((*redistest.Server).Pause, (*redistest.Server).Resume),
 	},
 	{
 		name: "cluster: kill -9 of a master, AOF always", clustered: true, args: append(quick, aofAlways...),
 		what:   "a master without a replica is killed, and back with all that it had acknowledged",
-		strike: missing((*redistest.Server).Kill, (*redistest.Server).Restart),
+		inject: missing((*redistest.Server).Kill, (*redistest.Server).Restart),
 	},
 	{
 		name: "cluster: CLUSTER FAILOVER", clustered: true, replicated: true, args: quick,
 		what: "a master hands over to its replica, which has all its data",
-		strike: func(b *bed, _ []int, _ time.Duration) {
+		inject: func(b *testbed, _ []int, _ time.Duration) {
 			b.takesOver(func(_, next *redistest.Server) { b.cluster.Failover(b, next) }, nil)
 		},
 	},
@@ -106,7 +106,7 @@ var clusterKinds = []kind{
 		name: "cluster: kill -9 of a master, its replica takes over", clustered: true, replicated: true, forgets: true,
 		unseen: true, args: quick,
 		what: "the master is killed, and comes back as a replica when its replica has become the master",
-		strike: func(b *bed, _ []int, _ time.Duration) {
+		inject: func(b *testbed, _ []int, _ time.Duration) {
 			b.takesOver(func(old, _ *redistest.Server) { old.Kill() }, func(old, _ *redistest.Server) {
 				b.cluster.Await(b)
 				old.Restart()
@@ -115,9 +115,9 @@ var clusterKinds = []kind{
 	},
 }
 
-// missing strikes one lock's master for a while.
-func missing(fail, mend func(*redistest.Server)) func(b *bed, _ []int, d time.Duration) {
-	return func(b *bed, _ []int, d time.Duration) {
+// missing takes away one lock's master for a while.
+func missing(fail, mend func(*redistest.Server)) func(b *testbed, _ []int, d time.Duration) {
+	return func(b *testbed, _ []int, d time.Duration) {
 		owner := b.cluster.Owner(b, b.slot())
 		fail(owner)
 		b.injected.Add(1)
@@ -129,7 +129,7 @@ func missing(fail, mend func(*redistest.Server)) func(b *bed, _ []int, d time.Du
 
 // partner returns the replica of a master, whichever of the two was the master first: on a busy machine they may have
 // changed places already.
-func (b *bed) partner(s *redistest.Server) *redistest.Server {
+func (b *testbed) partner(s *redistest.Server) *redistest.Server {
 	if i := slices.Index(b.cluster.Replicas, s); i >= 0 {
 		return b.cluster.Masters[i]
 	}
@@ -137,7 +137,7 @@ func (b *bed) partner(s *redistest.Server) *redistest.Server {
 }
 
 // takesOver has a master fail, waits until its replica has taken its place, and mends the old master.
-func (b *bed) takesOver(fail, mend func(old, next *redistest.Server)) {
+func (b *testbed) takesOver(fail, mend func(old, next *redistest.Server)) {
 	b.Helper()
 	old := b.cluster.Owner(b, b.slot())
 	next := b.partner(old)
@@ -153,6 +153,6 @@ func (b *bed) takesOver(fail, mend func(old, next *redistest.Server)) {
 }
 
 // pick draws a duration.
-func pick(b *bed, from, to time.Duration) time.Duration {
+func pick(b *testbed, from, to time.Duration) time.Duration {
 	return from + time.Duration(b.random.Int64N(int64(to-from)))
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // repeatedly calls f for all nodes, again and again for the time d.
-func repeatedly(f func(b *bed, node int)) func(b *bed, nodes []int, d time.Duration) {
-	return func(b *bed, nodes []int, d time.Duration) {
+func repeatedly(f func(b *testbed, node int)) func(b *testbed, nodes []int, d time.Duration) {
+	return func(b *testbed, nodes []int, d time.Duration) {
 		for end := time.Now().Add(d); ; pause(10*time.Millisecond, 60*time.Millisecond) {
 			each(nodes, func(n int) { f(b, n) })
 			b.injected.Add(int64(len(nodes)))
@@ -24,8 +24,8 @@ func repeatedly(f func(b *bed, node int)) func(b *bed, nodes []int, d time.Durat
 
 // deleting deletes the keys that match pattern. The server then answers nothing for the time silent. If that is long
 // enough, tokens keep their order.
-func deleting(pattern string, silent time.Duration) func(b *bed, node int) {
-	return func(b *bed, node int) {
+func deleting(pattern string, silent time.Duration) func(b *testbed, node int) {
+	return func(b *testbed, node int) {
 		keys, _ := redis.Strings(b.do(node, "KEYS", pattern), nil)
 		cmds := [][]any{{"DEL", "nothing"}}
 		for _, key := range keys {
@@ -39,7 +39,7 @@ func deleting(pattern string, silent time.Duration) func(b *bed, node int) {
 }
 
 // deletingQueues deletes what waits, and leaves tombstones, which are in the same hashes.
-func deletingQueues(b *bed, node int) {
+func deletingQueues(b *testbed, node int) {
 	keys, _ := redis.Strings(b.do(node, "KEYS", "*:lock[qwt]*"), nil)
 	args := []any{"EVAL", `for _, key in ipairs(KEYS) do
 		if string.find(key, ':lockwait', 1, true) then
@@ -59,35 +59,35 @@ func deletingQueues(b *bed, node int) {
 var dataKinds = []kind{
 	{
 		name: "SCRIPT FLUSH", what: "scripts are forgotten, every few ms",
-		strike: repeatedly(func(b *bed, n int) { b.do(n, "SCRIPT", "FLUSH") }),
+		inject: repeatedly(func(b *testbed, n int) { b.do(n, "SCRIPT", "FLUSH") }),
 	},
 	{
 		name: "FLUSHALL", forgets: true, what: "the data is deleted, and the server silent for 150 ms",
-		strike: repeatedly(func(b *bed, n int) {
+		inject: repeatedly(func(b *testbed, n int) {
 			b.atomically(n, []any{"FLUSHALL"}, []any{"CLIENT", "PAUSE", away.Milliseconds(), "ALL"})
 		}),
 	},
 	{
 		name: "FLUSHALL, at once", forgets: true, instantly: true, what: "the data is deleted",
-		strike: repeatedly(func(b *bed, n int) { b.do(n, "FLUSHALL") }),
+		inject: repeatedly(func(b *testbed, n int) { b.do(n, "FLUSHALL") }),
 	},
 	{
 		name: "DEL of locks", forgets: true, what: "locks are deleted, and their counters left",
-		strike: repeatedly(deleting("lock:*", 0)),
+		inject: repeatedly(deleting("lock:*", 0)),
 	},
 	{
 		name: "DEL of counters", what: "counters are deleted, locks left, and the server silent for 150 ms",
-		strike: repeatedly(deleting("*}}"+prefix+"fence", away)),
+		inject: repeatedly(deleting("*}}"+prefix+"fence", away)),
 	},
 	{
 		name:   "DEL of queues",
 		what:   "the queues of those who wait are deleted, and whose turn it is, and tombstones left",
-		strike: repeatedly(deletingQueues),
+		inject: repeatedly(deletingQueues),
 	},
 	{
 		name: "eviction", forgets: true, unseen: true, instantly: true,
 		what: "maxmemory 1 with allkeys-random: what is written is evicted by the next",
-		strike: func(b *bed, nodes []int, d time.Duration) {
+		inject: func(b *testbed, nodes []int, d time.Duration) {
 			each(nodes, func(n int) { b.do(n, "CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", 1) })
 			b.injected.Add(int64(len(nodes)))
 			time.Sleep(d)
@@ -97,7 +97,7 @@ var dataKinds = []kind{
 	{
 		name: "failover to an empty replica", forgets: true, unseen: true,
 		what: "the server takes over the data of an empty one, as a replica, and is promoted 150 ms later",
-		strike: func(b *bed, nodes []int, _ time.Duration) {
+		inject: func(b *testbed, nodes []int, _ time.Duration) {
 			empty := redistest.Start(b.T, "--repl-diskless-sync-delay", "0")
 			host, port, _ := net.SplitHostPort(empty.Addr())
 			each(nodes, func(n int) {
@@ -118,17 +118,17 @@ var dataKinds = []kind{
 	{
 		name: "FAILOVER", unseen: true, brief: true, args: promptly,
 		what:   "a replica becomes the master with all the data, and subscriptions stay with the old one",
-		strike: func(b *bed, nodes []int, _ time.Duration) { failOver(b, nodes, true) },
+		inject: func(b *testbed, nodes []int, _ time.Duration) { failOver(b, nodes, true) },
 	},
 	{
 		name: "FAILOVER, nothing is closed", unseen: true, brief: true, args: promptly,
 		what:   "a replica becomes the master with all the data, and all connections stay with the old one",
-		strike: func(b *bed, nodes []int, _ time.Duration) { failOver(b, nodes, false) },
+		inject: func(b *testbed, nodes []int, _ time.Duration) { failOver(b, nodes, false) },
 	},
 	{
 		name: "split old master", forgets: true, unseen: true, instantly: true, rivals: true, brief: true, most: 3,
 		args:   promptly,
 		what:   "a replica is promoted, and its master goes on granting to some clients, until it is demoted",
-		strike: split,
+		inject: split,
 	},
 }

@@ -15,7 +15,7 @@ import (
 var promptly = []string{"--repl-diskless-sync-delay", "0"}
 
 // watch starts a master, its replica, and a sentinel.
-func (b *bed) watch() {
+func (b *testbed) watch() {
 	b.Helper()
 	master := redistest.Start(b.T, promptly...)
 	b.servers = []*redistest.Server{master, redistest.StartReplica(b.T, master)}
@@ -24,13 +24,14 @@ func (b *bed) watch() {
 }
 
 // named reports whether the sentinel sends clients to s.
-func (b *bed) named(s *redistest.Server) bool {
+func (b *testbed) named(s *redistest.Server) bool {
 	addr, err := redis.Strings(b.sentinel.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.SentinelMaster))
 	return err == nil && s.IsMaster() && net.JoinHostPort(addr[0], addr[1]) == s.Addr()
 }
 
 // deposed breaks the master and waits until the sentinel has made its replica the master, as over reports.
-func (b *bed) deposed(fail func(*redistest.Server), over func(*redistest.Server) bool) (old, next *redistest.Server) {
+func (b *testbed) deposed(fail func(*redistest.Server),
+	over func(*redistest.Server) bool) (old, next *redistest.Server) {
 	b.Helper()
 	old, next = b.servers[0], b.servers[1]
 	if next.IsMaster() { // the sentinel has done it already, on a machine that stalls
@@ -51,7 +52,7 @@ var sentinelKinds = []kind{
 	{
 		name: "sentinel: kill -9 of the master", watched: true, forgets: true, unseen: true, brief: true,
 		what: "the master is killed, a sentinel has its replica take over, and it comes back as a replica",
-		strike: func(b *bed, _ []int, d time.Duration) {
+		inject: func(b *testbed, _ []int, d time.Duration) {
 			old, next := b.deposed((*redistest.Server).Kill, b.named)
 			time.Sleep(d)
 			old.Restart()
@@ -61,7 +62,7 @@ var sentinelKinds = []kind{
 	{
 		name: "sentinel: SIGSTOP of the master", watched: true, forgets: true, unseen: true, brief: true, rivals: true,
 		what: "the master is frozen until its replica has taken over, and goes on as a master for clients that still ask it",
-		strike: func(b *bed, _ []int, d time.Duration) {
+		inject: func(b *testbed, _ []int, d time.Duration) {
 			old, next := b.deposed((*redistest.Server).Pause, (*redistest.Server).IsMaster)
 			old.Resume()
 			time.Sleep(d)
@@ -73,7 +74,7 @@ var sentinelKinds = []kind{
 // failOver gives each node a replica and makes the replica the master, like an operator who takes a machine out of
 // service. New connections go to the new master, and with closing, connections for commands are closed. The others stay
 // at the old one, which is now a replica, until clients notice.
-func failOver(b *bed, nodes []int, closing bool) {
+func failOver(b *testbed, nodes []int, closing bool) {
 	each(nodes, func(n int) {
 		old, next := b.servers[n], redistest.Start(b.T, promptly...)
 		next.Follow(b, old)
@@ -100,7 +101,7 @@ func failOver(b *bed, nodes []int, closing bool) {
 
 // split promotes a replica of each node while the node, which is cut off from the replica, goes on. For d some clients
 // use the one and other clients the other. Then the old node is demoted, and its clients notice it after a while.
-func split(b *bed, nodes []int, d time.Duration) {
+func split(b *testbed, nodes []int, d time.Duration) {
 	old, next := map[int]*redistest.Server{}, map[int]*redistest.Server{}
 	for _, n := range nodes {
 		old[n], next[n] = b.servers[n], redistest.Start(b.T, promptly...)
@@ -136,7 +137,7 @@ func split(b *bed, nodes []int, d time.Duration) {
 }
 
 // served returns how many scripts a server has run.
-func (b *bed) served(s *redistest.Server) (calls int) {
+func (b *testbed) served(s *redistest.Server) (calls int) {
 	info, err := redis.String(s.Do("INFO", "commandstats"))
 	if err != nil {
 		b.Error(err)

@@ -13,12 +13,12 @@ import (
 var hasty = []string{"--cluster-node-timeout", "1000"}
 
 // others returns all servers of the cluster but one.
-func (b *bed) others(s *redistest.Server) []*redistest.Server {
+func (b *testbed) others(s *redistest.Server) []*redistest.Server {
 	return slices.DeleteFunc(b.cluster.Servers(), func(o *redistest.Server) bool { return o == s })
 }
 
 // isolate cuts a server off from the others. Packets are lost, or connections are refused.
-func (b *bed) isolate(s *redistest.Server) {
+func (b *testbed) isolate(s *redistest.Server) {
 	refuse := b.random.IntN(2) == 0
 	for _, o := range b.others(s) {
 		if refuse {
@@ -31,13 +31,13 @@ func (b *bed) isolate(s *redistest.Server) {
 }
 
 // reconnect repairs the bus, and counts the packets and connections that it has held and refused.
-func (b *bed) reconnect() {
+func (b *testbed) reconnect() {
 	b.bus.Heal()
 	b.injected.Add(int64(b.bus.Stopped()))
 }
 
 // is waits until a server reports the given state of the cluster.
-func (b *bed) is(s *redistest.Server, state string) {
+func (b *testbed) is(s *redistest.Server, state string) {
 	b.Helper()
 	if !eventually(patience, func() bool {
 		info, _ := s.Do("CLUSTER", "INFO")
@@ -54,7 +54,7 @@ var partitionKinds = []kind{
 		name: "cluster: partition", clustered: true, parted: true, most: 2, refusal: "CLUSTERDOWN", args: hasty,
 		what: "a master without a replica and the others do not hear each other, silently or by a refusal, until all " +
 			"of them refuse",
-		strike: func(b *bed, _ []int, d time.Duration) {
+		inject: func(b *testbed, _ []int, d time.Duration) {
 			owner := b.cluster.Owner(b, b.slot())
 			b.isolate(owner)
 			for _, s := range b.cluster.Servers() {
@@ -69,7 +69,7 @@ var partitionKinds = []kind{
 		name: "cluster: partition, one-way", clustered: true, parted: true, most: 2, refusal: "CLUSTERDOWN",
 		args: hasty,
 		what: "a master hears the others, who do not hear it and refuse, or they hear it, and it refuses",
-		strike: func(b *bed, _ []int, d time.Duration) {
+		inject: func(b *testbed, _ []int, d time.Duration) {
 			owner := b.cluster.Owner(b, b.slot())
 			deaf := b.random.IntN(2) == 0
 			for _, o := range b.others(owner) {
@@ -93,7 +93,7 @@ var partitionKinds = []kind{
 		name: "cluster: partition, flapping", clustered: true, replicated: true, parted: true, most: 3, args: quick,
 		what: "servers do not hear each other for 10 to 500 ms at a time, in pairs, one-way or not, by a refusal or " +
 			"not",
-		strike: func(b *bed, _ []int, d time.Duration) {
+		inject: func(b *testbed, _ []int, d time.Duration) {
 			servers := b.cluster.Servers()
 			masters := slices.DeleteFunc(b.cluster.Servers(), func(s *redistest.Server) bool { return !s.IsMaster() })
 			for i := range servers {
@@ -122,7 +122,7 @@ var partitionKinds = []kind{
 		name: "cluster: partition, its replica takes over", clustered: true, replicated: true, parted: true,
 		forgets: true, unseen: true, brief: true, most: 2, args: hasty,
 		what: "a master is cut off from the others and its replica, which takes over, and refuses about the same time",
-		strike: func(b *bed, _ []int, d time.Duration) {
+		inject: func(b *testbed, _ []int, d time.Duration) {
 			b.dethroned(time.Second, func(old *redistest.Server) {
 				b.is(old, "fail")
 				time.Sleep(d)
@@ -133,7 +133,7 @@ var partitionKinds = []kind{
 		name: "cluster: partition, two masters", clustered: true, replicated: true, parted: true,
 		forgets: true, unseen: true, rivals: true, brief: true, most: 2, args: hasty,
 		what: "the same, but it is slow to notice, grants beside its successor, and closes connections now and then",
-		strike: func(b *bed, _ []int, d time.Duration) {
+		inject: func(b *testbed, _ []int, d time.Duration) {
 			b.dethroned(time.Minute, func(old *redistest.Server) {
 				node := slices.Index(b.servers, old)
 				within(b, d, func() { // otherwise no client would ask for the new master
@@ -148,7 +148,7 @@ var partitionKinds = []kind{
 
 // dethroned makes a replica that has lost its master take the master's place. It checks that the old master steps down
 // in the end, whether it has noticed the partition or not.
-func (b *bed) dethroned(notices time.Duration, meanwhile func(old *redistest.Server)) {
+func (b *testbed) dethroned(notices time.Duration, meanwhile func(old *redistest.Server)) {
 	b.takesOver(func(old, next *redistest.Server) {
 		old.Cmd(b, "CONFIG", "SET", "cluster-node-timeout", notices.Milliseconds())
 		// Replication does not use the bus. A wrong password for the master interrupts it.
@@ -166,7 +166,7 @@ func (b *bed) dethroned(notices time.Duration, meanwhile func(old *redistest.Ser
 }
 
 // unnoticed checks that no server has refused anything, and that all masters are still masters.
-func (b *bed) unnoticed(masters []*redistest.Server) {
+func (b *testbed) unnoticed(masters []*redistest.Server) {
 	b.Helper()
 	for i := range b.servers {
 		if info := fmt.Sprintf("%s", b.do(i, "INFO", "errorstats")); strings.Contains(info, "CLUSTERDOWN") {

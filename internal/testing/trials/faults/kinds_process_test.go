@@ -18,7 +18,7 @@ var (
 const away = skew + 100*time.Millisecond
 
 // killed kills nodes while requests are under way, and restarts them after d.
-func killed(b *bed, nodes []int, d time.Duration) {
+func killed(b *testbed, nodes []int, d time.Duration) {
 	b.caught(nodes, func() {
 		each(nodes, func(n int) { b.servers[n].Kill() })
 		b.injected.Add(int64(len(nodes)))
@@ -31,27 +31,27 @@ var processKinds = []kind{
 	{
 		name: "kill -9, back empty", forgets: true,
 		what:   "the server is killed with requests under way and starts without data",
-		strike: func(b *bed, nodes []int, d time.Duration) { killed(b, nodes, max(away, d/2)) },
+		inject: func(b *testbed, nodes []int, d time.Duration) { killed(b, nodes, max(away, d/2)) },
 	},
 	{
 		name: "kill -9, back empty after the longest TTL", brief: true,
 		what:   "the same, but it stays away until every lock that it knew has ended",
-		strike: func(b *bed, nodes []int, _ time.Duration) { killed(b, nodes, b.short+100*time.Millisecond) },
+		inject: func(b *testbed, nodes []int, _ time.Duration) { killed(b, nodes, b.short+100*time.Millisecond) },
 	},
 	{
 		name: "kill -9, AOF always", args: aofAlways,
 		what:   "killed, and back with all that it had acknowledged",
-		strike: func(b *bed, nodes []int, d time.Duration) { killed(b, nodes, d/2) },
+		inject: func(b *testbed, nodes []int, d time.Duration) { killed(b, nodes, d/2) },
 	},
 	{
 		name: "kill -9, AOF everysec", args: aofEverysec, forgets: true,
 		what:   "killed, and back with what had reached its file",
-		strike: func(b *bed, nodes []int, d time.Duration) { killed(b, nodes, max(away, d/2)) },
+		inject: func(b *testbed, nodes []int, d time.Duration) { killed(b, nodes, max(away, d/2)) },
 	},
 	{
 		name: "kill -9, LOADING", refusal: "LOADING", args: slowLoading,
 		what: "killed, and back with all data, refusing while it loads them slowly",
-		strike: func(b *bed, nodes []int, _ time.Duration) {
+		inject: func(b *testbed, nodes []int, _ time.Duration) {
 			each(nodes, func(n int) {
 				b.do(n, "EVAL", "for i = 1, 300 do redis.call('SET', 'ballast' .. i, string.rep('x', 1000)) end", 0)
 				b.do(n, "BGREWRITEAOF")
@@ -68,7 +68,7 @@ var processKinds = []kind{
 	{
 		name: "SIGSTOP", most: 3,
 		what: "the server is frozen; what it is sent is executed when it goes on",
-		strike: func(b *bed, nodes []int, d time.Duration) {
+		inject: func(b *testbed, nodes []int, d time.Duration) {
 			each(nodes, func(n int) { b.servers[n].Pause() })
 			b.injected.Add(int64(len(nodes)))
 			time.Sleep(d)
@@ -78,7 +78,7 @@ var processKinds = []kind{
 	{
 		name: "SIGSTOP, again and again",
 		what: "frozen for 5 to 100 ms at a time",
-		strike: func(b *bed, nodes []int, d time.Duration) {
+		inject: func(b *testbed, nodes []int, d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); pause(5*time.Millisecond, 50*time.Millisecond) {
 				each(nodes, func(n int) {
 					b.servers[n].Pause()
@@ -92,7 +92,7 @@ var processKinds = []kind{
 }
 
 // freeze stops the processes of clients for d.
-func (b *bed) freeze(children []*process, d time.Duration) {
+func (b *testbed) freeze(children []*process, d time.Duration) {
 	for _, c := range children {
 		c.signal(syscall.SIGSTOP)
 		b.injected.Add(1)
@@ -107,12 +107,12 @@ var clientKinds = []kind{
 	{
 		name: "client SIGSTOP", clients: true, most: 3,
 		what:   "the process of a client is frozen, for up to three TTLs",
-		strike: func(b *bed, _ []int, d time.Duration) { b.freeze(b.children, max(d, b.short*5/4)) },
+		inject: func(b *testbed, _ []int, d time.Duration) { b.freeze(b.children, max(d, b.short*5/4)) },
 	},
 	{
 		name: "client SIGSTOP, again and again", clients: true, most: 3,
 		what: "frozen for 0.1 to 1.3 TTLs at a time",
-		strike: func(b *bed, _ []int, d time.Duration) {
+		inject: func(b *testbed, _ []int, d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); pause(b.short/20, b.short/4) {
 				b.freeze(b.children, b.short/10+time.Duration(b.random.Int64N(int64(b.short*12/10))))
 			}

@@ -13,8 +13,8 @@ import (
 type command = []any
 
 // refusing makes servers refuse commands. It sends the commands of set, and after d those of unset.
-func refusing(set, unset []command) func(b *bed, nodes []int, d time.Duration) {
-	return func(b *bed, nodes []int, d time.Duration) {
+func refusing(set, unset []command) func(b *testbed, nodes []int, d time.Duration) {
+	return func(b *testbed, nodes []int, d time.Duration) {
 		each(nodes, func(n int) {
 			for _, cmd := range set {
 				b.do(n, cmd...)
@@ -38,65 +38,65 @@ var (
 var refusalKinds = []kind{
 	{
 		name: "OOM", refusal: "OOM", most: 2, what: "maxmemory 1 with noeviction",
-		strike: refusing([]command{{"CONFIG", "SET", "maxmemory", 1}}, []command{{"CONFIG", "SET", "maxmemory", 0}}),
+		inject: refusing([]command{{"CONFIG", "SET", "maxmemory", 1}}, []command{{"CONFIG", "SET", "maxmemory", 0}}),
 	},
 	{
 		name: "READONLY", refusal: "READONLY", most: 2,
 		what:   "the server is made a replica of nobody, keeps its data, and is promoted again",
-		strike: refusing([]command{{"REPLICAOF", "127.0.0.1", 1}}, []command{{"REPLICAOF", "NO", "ONE"}}),
+		inject: refusing([]command{{"REPLICAOF", "127.0.0.1", 1}}, []command{{"REPLICAOF", "NO", "ONE"}}),
 	},
 	{
 		name: "NOREPLICAS", refusal: "NOREPLICAS", most: 2, what: "min-replicas-to-write 1, without a replica",
-		strike: refusing([]command{{"CONFIG", "SET", "min-replicas-to-write", 1}},
+		inject: refusing([]command{{"CONFIG", "SET", "min-replicas-to-write", 1}},
 			[]command{{"CONFIG", "SET", "min-replicas-to-write", 0}}),
 	},
 	{name: "MISCONF", refusal: "MISCONF", most: 2, what: "a snapshot fails, so that writes are refused",
-		strike: misconf},
+		inject: misconf},
 	{
 		name: "NOPERM on EVALSHA", refusal: "NOPERM", most: 2, what: "the user may not run scripts",
-		strike: refusing([]command{{"ACL", "SETUSER", "default", "-evalsha", "-eval"}},
+		inject: refusing([]command{{"ACL", "SETUSER", "default", "-evalsha", "-eval"}},
 			[]command{{"ACL", "SETUSER", "default", "+@all"}}),
 	},
 	{
 		name: "NOPERM on PUBLISH", most: 2, what: "the user may not publish, nor may scripts",
-		strike: refusing([]command{{"ACL", "SETUSER", "default", "-publish"}},
+		inject: refusing([]command{{"ACL", "SETUSER", "default", "-publish"}},
 			[]command{{"ACL", "SETUSER", "default", "+@all"}}),
 	},
 	{
 		name: "NOAUTH", refusal: "NOAUTH", most: 2, what: "a password is set, and connections are closed",
-		strike: refusing([]command{{"CONFIG", "SET", "requirepass", "secret"}, killNormal, killPubsub},
+		inject: refusing([]command{{"CONFIG", "SET", "requirepass", "secret"}, killNormal, killPubsub},
 			[]command{{"CONFIG", "SET", "requirepass", ""}}),
 	},
 	{
 		name: "WRONGPASS", refusal: "WRONGPASS", most: 2, password: true,
 		what: "the password is changed, and connections are closed",
-		strike: refusing([]command{{"CONFIG", "SET", "requirepass", "another"}, killNormal, killPubsub},
+		inject: refusing([]command{{"CONFIG", "SET", "requirepass", "another"}, killNormal, killPubsub},
 			[]command{{"CONFIG", "SET", "requirepass", ""}}),
 	},
 	{
 		name: "maxclients", most: 2, what: "connections are closed, and new ones are too many",
-		strike: refusing([]command{{"CONFIG", "SET", "maxclients", 1}, killNormal, killPubsub},
+		inject: refusing([]command{{"CONFIG", "SET", "maxclients", 1}, killNormal, killPubsub},
 			[]command{{"CONFIG", "SET", "maxclients", 1000}}),
 	},
 	{name: "CLIENT KILL", what: "connections are closed every few ms",
-		strike: repeatedly(func(b *bed, n int) { b.do(n, killNormal...) })},
+		inject: repeatedly(func(b *testbed, n int) { b.do(n, killNormal...) })},
 	{name: "CLIENT KILL of subscriptions", what: "the same for those that listen",
-		strike: repeatedly(func(b *bed, n int) { b.do(n, killPubsub...) })},
+		inject: repeatedly(func(b *testbed, n int) { b.do(n, killPubsub...) })},
 	{
 		name: "CLIENT PAUSE", most: 2, what: "the server answers nobody",
-		strike: func(b *bed, nodes []int, d time.Duration) {
+		inject: func(b *testbed, nodes []int, d time.Duration) {
 			refusing([]command{{"CLIENT", "PAUSE", d.Milliseconds()}}, nil)(b, nodes, d)
 		},
 	},
 	{
 		name: "timeout", clients: true,
 		what:   "the server closes connections that were idle for a second, many of which are needed again then",
-		strike: idle,
+		inject: idle,
 	},
-	{name: "BUSY", refusal: "BUSY", what: "a script runs for too long, and is killed", strike: busy},
+	{name: "BUSY", refusal: "BUSY", what: "a script runs for too long, and is killed", inject: busy},
 }
 
-func misconf(b *bed, nodes []int, d time.Duration) {
+func misconf(b *testbed, nodes []int, d time.Duration) {
 	in := func(n int) string { return filepath.Join(b.servers[n].Dir(), "dump.rdb") }
 	each(nodes, func(n int) {
 		// A directory in the place of the snapshot is the only obstacle that also stops root.
@@ -120,7 +120,7 @@ func misconf(b *bed, nodes []int, d time.Duration) {
 	})
 }
 
-func busy(b *bed, nodes []int, d time.Duration) {
+func busy(b *testbed, nodes []int, d time.Duration) {
 	each(nodes, func(n int) {
 		b.do(n, "CONFIG", "SET", "busy-reply-threshold", 5)
 		ended := make(chan struct{})
@@ -144,7 +144,7 @@ func busy(b *bed, nodes []int, d time.Duration) {
 
 // idle makes the nodes close idle connections. Clients that do nothing have some, and other clients have kept some from
 // a moment when they needed more.
-func idle(b *bed, nodes []int, d time.Duration) {
+func idle(b *testbed, nodes []int, d time.Duration) {
 	each(nodes, func(n int) { b.do(n, "CONFIG", "SET", "timeout", 1) })
 	crowd := func() {
 		apart(b, b.players(), nodes, 100*time.Millisecond, eitherHold)

@@ -7,8 +7,8 @@ type kind struct {
 	name string
 	what string // description for the report
 	args []string
-	// strike breaks the nodes for about d and repairs them.
-	strike func(b *bed, nodes []int, d time.Duration)
+	// inject breaks the nodes for about d and repairs them.
+	inject func(b *testbed, nodes []int, d time.Duration)
 	// refusal is the error that servers return meanwhile. They must have returned it.
 	refusal string
 

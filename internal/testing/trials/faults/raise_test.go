@@ -14,7 +14,7 @@ func raise(r fault.Request) bool { return wire.Calls(r.Args, "raise") }
 
 // countRaises finds out which raises the fault has hit. They are a part of Lock and not in the history, but proxies see
 // them: ok is what was accepted and the client was told, held what was refused.
-func (r *result) countRaises(b *bed) {
+func (r *result) countRaises(b *testbed) {
 	began := time.Now().Add(-b.history.Now())
 	for _, links := range b.proxies {
 		for _, p := range links {

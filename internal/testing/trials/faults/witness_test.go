@@ -67,7 +67,7 @@ func (s *slot) set(text string) {
 }
 
 // observe starts a witness for each server. The servers must be new.
-func (b *bed) observe() {
+func (b *testbed) observe() {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg, ready sync.WaitGroup
@@ -225,7 +225,7 @@ func (w *witness) touch(key string, deleted bool) {
 }
 
 // testimony judges what the witnesses saw.
-func (r *result) testimony(b *bed) {
+func (r *result) testimony(b *testbed) {
 	b.dismiss()
 	grants := 0
 	for _, w := range b.witnesses {

@@ -18,8 +18,8 @@ import (
 const failoversEnv = "LOCKER_FAILOVERS"
 
 // failOver kills the master after prepare, has its replica take its place, and gives the new master a replica.
-func failOver(prepare func(b *bed)) func(b *bed, nodes []int) {
-	return func(b *bed, nodes []int) {
+func failOver(prepare func(b *testbed)) func(b *testbed, nodes []int) {
+	return func(b *testbed, nodes []int) {
 		prepare(b)
 		b.promoted(nodes, b.replicas)
 		redistest.StartReplica(b.T, b.replicas[0])
@@ -29,18 +29,18 @@ func failOver(prepare func(b *bed)) func(b *bed, nodes []int) {
 // failovers are ways in which the replica of one master takes over.
 func failovers() []kind {
 	all := []kind{
-		{name: "has all", strike: failOver(func(*bed) {})},
+		{name: "has all", inject: failOver(func(*testbed) {})},
 		{
 			name: "has not heard of the master for up to 0.2 s",
-			strike: failOver(func(b *bed) {
+			inject: failOver(func(b *testbed) {
 				b.cmd(b.replicas[0], "REPLICAOF", "127.0.0.1", 1)
 				time.Sleep(rand.N(200 * time.Millisecond))
 			}),
 		},
-		{name: "has not heard of it for 3 s", strike: failOver(func(b *bed) { b.isolate([]int{0}) })},
+		{name: "has not heard of it for 3 s", inject: failOver(func(b *testbed) { b.isolate([]int{0}) })},
 		{
 			name: "was frozen for 3 s, until the master was killed",
-			strike: failOver(func(b *bed) {
+			inject: failOver(func(b *testbed) {
 				b.replicas[0].Pause()
 				time.Sleep(lag)
 				b.servers[0].Kill()

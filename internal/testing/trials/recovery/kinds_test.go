@@ -18,8 +18,8 @@ type kind struct {
 	name string
 	what string // what happens
 	args []string
-	// strike breaks the nodes and repairs them.
-	strike func(b *bed, nodes []int)
+	// inject breaks the nodes and repairs them.
+	inject func(b *testbed, nodes []int)
 	// forgets: locks are forgotten, so without the guard some must have had two holders.
 	forgets bool
 	// replicated: each node has a replica.
@@ -49,7 +49,7 @@ func each(nodes []int, f func(node int)) {
 }
 
 // eventually waits until cond holds.
-func (b *bed) eventually(what string, cond func() bool) {
+func (b *testbed) eventually(what string, cond func() bool) {
 	for end := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			b.Errorf("not within %v: %s", patience, what)
@@ -59,7 +59,7 @@ func (b *bed) eventually(what string, cond func() bool) {
 }
 
 // cmd sends a command, and repeats it while the server refuses it.
-func (b *bed) cmd(s *redistest.Server, args ...any) {
+func (b *testbed) cmd(s *redistest.Server, args ...any) {
 	b.eventually(fmt.Sprint(args...), func() bool {
 		_, err := s.Do(args...)
 		return err == nil
@@ -67,13 +67,13 @@ func (b *bed) cmd(s *redistest.Server, args ...any) {
 }
 
 // saved writes the nodes' data to disk, and returns a moment later.
-func (b *bed) saved(nodes []int) {
+func (b *testbed) saved(nodes []int) {
 	each(nodes, func(n int) { b.cmd(b.servers[n], "SAVE") })
 	time.Sleep(lag)
 }
 
 // restart kills the nodes, and starts them again.
-func (b *bed) restart(nodes []int) {
+func (b *testbed) restart(nodes []int) {
 	each(nodes, func(n int) { b.servers[n].Kill() })
 	for _, n := range nodes { // the test's own goroutine may fail it
 		b.servers[n].Restart()
@@ -81,7 +81,7 @@ func (b *bed) restart(nodes []int) {
 }
 
 // logs returns the file to which a server appends, and its size.
-func (b *bed) logs(n int) (path string, size int64) {
+func (b *testbed) logs(n int) (path string, size int64) {
 	_ = filepath.WalkDir(b.servers[n].Dir(), func(p string, _ os.DirEntry, err error) error {
 		if err == nil && (strings.HasSuffix(p, ".incr.aof") || filepath.Base(p) == "appendonly.aof") {
 			if info, err := os.Stat(p); err == nil {
@@ -94,13 +94,13 @@ func (b *bed) logs(n int) (path string, size int64) {
 }
 
 // isolate breaks the connections between the nodes and their replicas, and returns a while later.
-func (b *bed) isolate(nodes []int) {
+func (b *testbed) isolate(nodes []int) {
 	each(nodes, func(n int) { b.cmd(b.replicas[n], "REPLICAOF", "127.0.0.1", 1) }) // nobody is there
 	time.Sleep(lag)
 }
 
 // promoted kills the nodes, and has other servers take their places.
-func (b *bed) promoted(nodes []int, next []*redistest.Server) {
+func (b *testbed) promoted(nodes []int, next []*redistest.Server) {
 	each(nodes, func(n int) {
 		b.servers[n].Kill()
 		b.cmd(next[n], "REPLICAOF", "NO", "ONE")
@@ -110,7 +110,7 @@ func (b *bed) promoted(nodes []int, next []*redistest.Server) {
 }
 
 // follow makes s have the data of master, and no other.
-func (b *bed) follow(s, master *redistest.Server) {
+func (b *testbed) follow(s, master *redistest.Server) {
 	host, port, _ := net.SplitHostPort(master.Addr())
 	b.cmd(s, "REPLICAOF", host, port)
 	b.eventually("a replica that has its data", func() bool {
@@ -119,7 +119,7 @@ func (b *bed) follow(s, master *redistest.Server) {
 	})
 }
 
-func (b *bed) setBack(nodes []int, by time.Duration) {
+func (b *testbed) setBack(nodes []int, by time.Duration) {
 	for _, n := range nodes {
 		if err := b.clocks[n].Set(-by, 0); err != nil {
 			b.Error(err)
@@ -127,14 +127,14 @@ func (b *bed) setBack(nodes []int, by time.Duration) {
 	}
 }
 
-func (b *bed) clocksShow(nodes []int, back time.Duration) {
+func (b *testbed) clocksShow(nodes []int, back time.Duration) {
 	for _, n := range nodes {
 		b.eventually("a clock that moves", func() bool { return testserver.ClockShows(b.servers[n].Do, -back) })
 	}
 }
 
-func clockBack(by time.Duration) func(b *bed, nodes []int) {
-	return func(b *bed, nodes []int) {
+func clockBack(by time.Duration) func(b *testbed, nodes []int) {
+	return func(b *testbed, nodes []int) {
 		b.setBack(nodes, by)
 		b.clocksShow(nodes, by)
 	}
@@ -144,12 +144,12 @@ func kinds() []kind {
 	return []kind{
 		{
 			name: "kill -9, back empty", forgets: true, short: true, what: "no persistence",
-			strike: func(b *bed, nodes []int) { b.restart(nodes) },
+			inject: func(b *testbed, nodes []int) { b.restart(nodes) },
 		},
 		{
 			name: "kill -9, back from an old RDB", forgets: true, blocked: true,
 			what: "the last snapshot is 3 s old",
-			strike: func(b *bed, nodes []int) {
+			inject: func(b *testbed, nodes []int) {
 				b.saved(nodes)
 				b.restart(nodes)
 			},
@@ -158,7 +158,7 @@ func kinds() []kind {
 			name: "power cut, AOF everysec", forgets: true, blocked: true,
 			args: []string{"--appendonly", "yes", "--appendfsync", "everysec"},
 			what: "killed, and what was appended in the last 3 s is cut off, as if it had not been synced",
-			strike: func(b *bed, nodes []int) {
+			inject: func(b *testbed, nodes []int) {
 				synced := map[int]int64{}
 				for _, n := range nodes {
 					_, synced[n] = b.logs(n)
@@ -178,12 +178,12 @@ func kinds() []kind {
 		},
 		{
 			name: "FLUSHALL", forgets: true, short: true, what: "the data is deleted",
-			strike: func(b *bed, nodes []int) { each(nodes, func(n int) { b.cmd(b.servers[n], "FLUSHALL") }) },
+			inject: func(b *testbed, nodes []int) { each(nodes, func(n int) { b.cmd(b.servers[n], "FLUSHALL") }) },
 		},
 		{
 			name: "an empty replica is promoted", forgets: true, moves: true,
 			what: "the server is killed, and another one takes its place that has none of its data yet",
-			strike: func(b *bed, nodes []int) {
+			inject: func(b *testbed, nodes []int) {
 				var next []*redistest.Server
 				for range b.servers {
 					next = append(next, redistest.Start(b.T, "--replicaof", "127.0.0.1", "1"))
@@ -194,7 +194,7 @@ func kinds() []kind {
 		{
 			name: "a stale replica is promoted", forgets: true, blocked: true, moves: true, replicated: true,
 			what: "the server is killed, and a replica takes its place that has not heard of it for 3 s",
-			strike: func(b *bed, nodes []int) {
+			inject: func(b *testbed, nodes []int) {
 				b.isolate(nodes)
 				b.promoted(nodes, b.replicas)
 			},
@@ -202,7 +202,7 @@ func kinds() []kind {
 		{
 			name: "a stale replica is promoted, and gives way", forgets: true, blocked: true, replicated: true,
 			what: "the same, but the old server follows it, has its data, and is promoted again, all in one process",
-			strike: func(b *bed, nodes []int) {
+			inject: func(b *testbed, nodes []int) {
 				b.isolate(nodes)
 				each(nodes, func(n int) {
 					b.cmd(b.replicas[n], "REPLICAOF", "NO", "ONE")
@@ -214,19 +214,19 @@ func kinds() []kind {
 		},
 		{
 			name: "DEBUG RELOAD", debug: true, what: "the data is saved, and loaded again by the same process",
-			strike: func(b *bed, nodes []int) { each(nodes, func(n int) { b.cmd(b.servers[n], "DEBUG", "RELOAD") }) },
+			inject: func(b *testbed, nodes []int) { each(nodes, func(n int) { b.cmd(b.servers[n], "DEBUG", "RELOAD") }) },
 		},
 		{
 			name: "clock back 1 s", clock: true, what: "the server's wall clock is stepped back",
-			strike: clockBack(time.Second), blocked: true,
+			inject: clockBack(time.Second), blocked: true,
 		},
 		{
-			name: "clock back 1 h", clock: true, what: "the same", strike: clockBack(time.Hour), blocked: true,
+			name: "clock back 1 h", clock: true, what: "the same", inject: clockBack(time.Hour), blocked: true,
 		},
 		{
 			name: "old RDB, clock back 1 s", clock: true, forgets: true, blocked: true,
 			what: "killed, and back from a snapshot that is 8 s old, with the clock 1 s behind: locks come back that had ended",
-			strike: func(b *bed, nodes []int) {
+			inject: func(b *testbed, nodes []int) {
 				b.saved(nodes)
 				time.Sleep(ttl * 5 / 4) // and the clock is set back by less
 				b.setBack(nodes, time.Second)

@@ -8,7 +8,7 @@ import (
 // nemesis does to nodes and clients what can be done to them, until it is calm. One at a time looks at each kind, so
 // kinds overlap and a kind does not with itself, save for what lasts.
 func (w *world) nemesis() {
-	for k, strike := range map[fault]func(*dice){
+	for k, inject := range map[fault]func(*dice){
 		subscribersCut: func(d *dice) { w.victim(d).Cut() },
 		crashed:        w.crash, forgot: w.forget, hung: w.hang, separated: w.separate, paused: w.pause, died: w.kill,
 	} {
@@ -20,15 +20,15 @@ func (w *world) nemesis() {
 			const step = 50 * time.Millisecond
 			for !w.isCalm() {
 				time.Sleep(d.upTo(2 * step))
-				if w.strikes(d, k, step.Seconds()) {
-					strike(d)
+				if w.happens(d, k, step.Seconds()) {
+					inject(d)
 				}
 			}
 		})
 	}
 }
 
-// victim draws a node that faults may strike.
+// victim draws a node that faults may hit.
 func (w *world) victim(d *dice) *server {
 	victims := slices.DeleteFunc(slices.Clone(w.nodes), (*server).isSpared)
 	return victims[d.intn(len(victims))]

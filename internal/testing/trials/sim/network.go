@@ -50,7 +50,7 @@ func (l *link) deliver(ctx context.Context, cmds []drivers.Command, execute func
 	l.mu.Lock()
 	unreachable := l.unreachable
 	l.mu.Unlock()
-	if unreachable || l.strikes(unsent) || l.server.isDown() && d.chance(.9) {
+	if unreachable || l.happens(unsent) || l.server.isDown() && d.chance(.9) {
 		l.connected.Store(false)
 		return nil, dialRefused
 	}
@@ -70,9 +70,9 @@ func (l *link) deliver(ctx context.Context, cmds []drivers.Command, execute func
 	}
 }
 
-// strikes decides whether a fault happens to a message. None does on the way to a node that is spared.
-func (l *link) strikes(k fault) bool {
-	return !l.server.isSpared() && l.client.world.strikes(l.dice, k, 1)
+// happens decides whether a fault happens to a message. None does on the way to a node that is spared.
+func (l *link) happens(k fault) bool {
+	return !l.server.isSpared() && l.client.world.happens(l.dice, k, 1)
 }
 
 // travel is the way of a batch to the node and back. ok says that the client hears of its end; otherwise there is
@@ -90,23 +90,23 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 	switch {
 	case !alive, noWay:
 		return answer{}, false
-	case l.strikes(requestLost):
+	case l.happens(requestLost):
 		return broken()
-	case l.strikes(slow):
+	case l.happens(slow):
 		if back = d.upTo(300 * time.Millisecond); d.chance(.5) {
 			time.Sleep(back)
 			back = 0
 		}
-	case l.strikes(late):
+	case l.happens(late):
 		w.underWay.Go(func() {
 			time.Sleep(d.upTo(maxLate))
 			l.execute(execute)
 		})
 		return broken()
-	case l.strikes(refused):
+	case l.happens(refused):
 		codes := []drivers.ServerError{"LOADING not yet", "READONLY not here", "OOM no room", "BUSY with a script"}
 		return answer{replies: drivers.Refused(codes[d.intn(len(codes))], len(cmds))}, true
-	case strings.HasPrefix(cmds[0][0], "EVALSHA") && l.strikes(scriptsFlushed):
+	case strings.HasPrefix(cmds[0][0], "EVALSHA") && l.happens(scriptsFlushed):
 		return answer{replies: drivers.Refused("NOSCRIPT No matching script.", len(cmds))}, true
 	}
 	w.countJoined(cmds)
@@ -114,7 +114,7 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 	if !executed { // the server is down
 		return broken()
 	}
-	if l.strikes(twice) {
+	if l.happens(twice) {
 		l.again(cmds, execute)
 	}
 	boot := s.booted()
@@ -125,7 +125,7 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 	switch {
 	case noWay, !l.client.gate():
 		return answer{}, false
-	case l.strikes(replyLost), s.booted() != boot:
+	case l.happens(replyLost), s.booted() != boot:
 		return broken()
 	}
 	return answer{replies: replies}, true

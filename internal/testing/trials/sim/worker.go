@@ -74,7 +74,7 @@ func (c *client) round(d *dice) {
 	if p.renews {
 		c.keptApart(lease)
 	}
-	if p.key != longKey && !p.renews && w.strikes(d, abandoned, 1) {
+	if p.key != longKey && !p.renews && w.happens(d, abandoned, 1) {
 		return
 	}
 	if !c.gate() {
@@ -111,7 +111,7 @@ func (c *client) hold(d *dice, lease locker.Lease, p plan) {
 		return
 	}
 	c.gate() // a pause just here is what no lock can help against
-	if w.strikes(d, careless, 1) {
+	if w.happens(d, careless, 1) {
 		time.Sleep(d.upTo(2 * w.MaxTTL))
 	}
 	if w.Verifies {

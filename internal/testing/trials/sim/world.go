@@ -149,8 +149,8 @@ func (w *world) trace(format string, args ...any) {
 	}
 }
 
-// strikes decides whether a fault happens that comes with the given number of chances, and counts it.
-func (w *world) strikes(d *dice, k fault, chances float64) bool {
+// happens decides whether a fault happens that comes with the given number of chances, and counts it.
+func (w *world) happens(d *dice, k fault, chances float64) bool {
 	if w.Factors[k] == 0 || !d.chance(kinds[k].chance*float64(w.Factors[k])*chances) {
 		return false
 	}
@@ -208,10 +208,10 @@ func (s *server) observe(step simnode.Step) {
 func (s *server) publish(string, string) (time.Duration, bool) {
 	w := s.world
 	d := s.dice.upTo(w.Latency)
-	if w.strikes(s.dice, messageLate, 1) {
+	if w.happens(s.dice, messageLate, 1) {
 		d += s.dice.upTo(time.Second)
 	}
-	return d, w.strikes(s.dice, messageLost, 1)
+	return d, w.happens(s.dice, messageLost, 1)
 }
 
 // gate returns when the client is not paused, and reports whether it lives.

@@ -19,8 +19,8 @@ import (
 // patience decides between slow and hung.
 const patience = 30 * time.Second
 
-// bed is what one episode runs on: servers, players, and for each pair of them a proxy between.
-type bed struct {
+// testbed is what one episode runs on: servers, players, and for each pair of them a proxy between.
+type testbed struct {
 	*testing.T
 	random   *rand.Rand // of the episode's own goroutine
 	short    time.Duration
@@ -45,7 +45,7 @@ type bed struct {
 }
 
 // do sends a command to a server, past the proxies and whatever the server refuses to others.
-func (b *bed) do(node int, args ...any) any {
+func (b *testbed) do(node int, args ...any) any {
 	b.Helper()
 	reply, err := b.try(node, args...)
 	if err != nil {
@@ -54,12 +54,12 @@ func (b *bed) do(node int, args ...any) any {
 	return reply
 }
 
-func (b *bed) try(node int, args ...any) (any, error) {
+func (b *testbed) try(node int, args ...any) (any, error) {
 	return b.admin(node).Do(fmt.Sprint(args[0]), args[1:]...)
 }
 
 // admin returns a connection that is kept over the episode: a new one might be refused.
-func (b *bed) admin(node int) redis.Conn {
+func (b *testbed) admin(node int) redis.Conn {
 	b.Helper()
 	if c := b.admins[node]; c != nil && c.Err() == nil {
 		return c
@@ -74,7 +74,7 @@ func (b *bed) admin(node int) redis.Conn {
 }
 
 // atomically sends commands as one transaction.
-func (b *bed) atomically(node int, cmds ...[]any) {
+func (b *testbed) atomically(node int, cmds ...[]any) {
 	b.Helper()
 	c := b.admin(node)
 	_ = c.Send("MULTI")
@@ -96,7 +96,7 @@ func each(nodes []int, f func(node int)) {
 	wg.Wait()
 }
 
-func (b *bed) players() []int {
+func (b *testbed) players() []int {
 	ids := make([]int, len(b.proxies))
 	for i := range ids {
 		ids[i] = i
@@ -105,12 +105,12 @@ func (b *bed) players() []int {
 }
 
 // some returns a part of the players: at least one, not all.
-func (b *bed) some() []int {
+func (b *testbed) some() []int {
 	return b.random.Perm(len(b.proxies))[:1+b.random.IntN(len(b.proxies)-1)]
 }
 
 // links calls f for the proxies between players and nodes.
-func (b *bed) links(players, nodes []int, f func(*fault.Proxy)) {
+func (b *testbed) links(players, nodes []int, f func(*fault.Proxy)) {
 	for _, p := range players {
 		for _, n := range nodes {
 			f(b.proxies[p][n])
@@ -123,7 +123,7 @@ func concernsLocks(r fault.Request) bool { return r.Is("EVAL", "EVALSHA", "DELEX
 
 // handle lets choose decide about a share of the requests about locks on links, and about all raises: they are few, and
 // come only where the rest of their attempt has got through.
-func (b *bed) handle(players, nodes []int, share float64, choose func() fault.Action) {
+func (b *testbed) handle(players, nodes []int, share float64, choose func() fault.Action) {
 	b.links(players, nodes, func(p *fault.Proxy) {
 		p.Handle(func(r fault.Request) fault.Action {
 			if !concernsLocks(r) || !raise(r) && rand.Float64() >= share {
@@ -136,7 +136,7 @@ func (b *bed) handle(players, nodes []int, share float64, choose func() fault.Ac
 }
 
 // heal makes links faultless again. What was held arrives now.
-func (b *bed) heal(players, nodes []int) {
+func (b *testbed) heal(players, nodes []int) {
 	b.links(players, nodes, func(p *fault.Proxy) {
 		p.Handle(nil)
 		p.Refuse(false)
@@ -145,7 +145,7 @@ func (b *bed) heal(players, nodes []int) {
 }
 
 // caught calls f while requests of all kinds are under way to the nodes, some before and some after their execution.
-func (b *bed) caught(nodes []int, f func()) {
+func (b *testbed) caught(nodes []int, f func()) {
 	b.handle(b.players(), nodes, 1, func() fault.Action {
 		if rand.IntN(2) == 0 {
 			return fault.Hold
@@ -172,7 +172,7 @@ func eventually(limit time.Duration, cond func() bool) bool {
 
 // locks returns the locks that the servers have: not what remains of them (counters, tombstones), nor queues, which end
 // by themselves and give nothing to those who are not there.
-func (b *bed) locks() (found []string) {
+func (b *testbed) locks() (found []string) {
 	for i := range b.servers {
 		keys, err := redis.Strings(b.try(i, "KEYS", "lock:*"))
 		if err != nil {

@@ -33,8 +33,8 @@ const (
 	exchange = time.Second
 )
 
-// bed is what one trial runs on.
-type bed struct {
+// testbed is what one trial runs on.
+type testbed struct {
 	*testing.T
 	trial
 	servers  []*redistest.Server
@@ -60,8 +60,8 @@ type result struct {
 	idle            int                 // locks that nobody had after the fault
 }
 
-func newBed(t *testing.T, tr trial) *bed {
-	b := &bed{T: t, trial: tr}
+func newTestbed(t *testing.T, tr trial) *testbed {
+	b := &testbed{T: t, trial: tr}
 	args := slices.Clone(tr.kind.args)
 	if tr.kind.debug && !strings.Contains(redistest.Version(redistest.Binary(t)), " 6.") { // which allow it always
 		args = append(args, "--enable-debug-command", "yes")
@@ -97,7 +97,7 @@ func newBed(t *testing.T, tr trial) *bed {
 	return b
 }
 
-func (b *bed) drivers() (ds []drivers.Driver) {
+func (b *testbed) drivers() (ds []drivers.Driver) {
 	for i, s := range b.servers {
 		addr := s.Addr()
 		if b.kind.moves {
@@ -113,7 +113,7 @@ func (b *bed) drivers() (ds []drivers.Driver) {
 }
 
 // open returns a client. The servers are new, so the first client says so.
-func (b *bed) open() *locker.Client {
+func (b *testbed) open() *locker.Client {
 	ds, ctx, guard := b.drivers(), b.Context(), time.Duration(0)
 	if b.guarded {
 		guard = ttl
@@ -139,11 +139,11 @@ func (b *bed) open() *locker.Client {
 }
 
 // bootstrapped says that the servers are new, until they have heard it. A busy machine may take its time.
-func (b *bed) bootstrapped(bootstrap func() error) {
+func (b *testbed) bootstrapped(bootstrap func() error) {
 	b.eventually("a bootstrap", func() bool { return bootstrap() == nil })
 }
 
-func (b *bed) must(err error) {
+func (b *testbed) must(err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatal(err)
@@ -152,22 +152,22 @@ func (b *bed) must(err error) {
 
 // run runs the trial and judges it.
 func (tr trial) run(t *testing.T) (r result) {
-	b := newBed(t, tr)
+	b := newTestbed(t, tr)
 	ctx, cancel := context.WithCancel(t.Context())
-	var struck atomic.Int32 // 1: the fault is over
+	var over atomic.Int32 // 1: the fault is over
 	var workers sync.WaitGroup
 	for _, e := range b.keys {
 		for id, c := range b.clients {
 			l := e.history.Client(id, c)
-			workers.Go(func() { e.contend(ctx, l, id == clients-1, &struck) })
+			workers.Go(func() { e.contend(ctx, l, id == clients-1, &over) })
 		}
 	}
 	b.eventually("locks that are in use", func() bool {
 		return !slices.ContainsFunc(b.keys, func(e *episode) bool { return e.held[0].Load() == 0 })
 	})
 	nodes := rand.Perm(tr.nodes)[:tr.nodes/2+1+rand.IntN(tr.nodes-tr.nodes/2)]
-	tr.kind.strike(b, nodes)
-	struck.Store(1)
+	tr.kind.inject(b, nodes)
+	over.Store(1)
 	wait := ttl + ttl/4
 	if tr.guarded {
 		wait += rest
@@ -188,7 +188,7 @@ func (tr trial) run(t *testing.T) (r result) {
 
 // contend acquires the lock, holds it for a part of its TTL, and releases it, again and again. A waiter asks again when
 // the last holder's TTL is over, so second holders are mostly clients that come and try.
-func (e *episode) contend(ctx context.Context, l locker.Locker, tries bool, struck *atomic.Int32) {
+func (e *episode) contend(ctx context.Context, l locker.Locker, tries bool, over *atomic.Int32) {
 	lock, pause := l.Lock, 50*time.Millisecond
 	if tries {
 		lock, pause = l.TryLock, ttl/5
@@ -205,7 +205,7 @@ func (e *episode) contend(ctx context.Context, l locker.Locker, tries bool, stru
 			wait(ctx, nil, rand.N(pause)) // servers that are down or rest refuse at once
 			continue
 		}
-		e.held[struck.Load()].Add(1)
+		e.held[over.Load()].Add(1)
 		wait(ctx, lease.Done(), ttl/4+rand.N(ttl)) // some leases end by themselves
 		release, cancel := context.WithTimeout(context.WithoutCancel(ctx), exchange)
 		_ = lease.Unlock(release)
