@@ -167,11 +167,11 @@ func migrate(ctx context.Context, l locker.Locker, db database, latest int) erro
 	}, locker.TTL(time.Minute))
 }
 
-type toyDatabase struct{ version int }
+type fakeDatabase struct{ version int }
 
-func (d *toyDatabase) Version(context.Context) (int, error) { return d.version, nil }
+func (d *fakeDatabase) Version(context.Context) (int, error) { return d.version, nil }
 
-func (d *toyDatabase) Migrate(_ context.Context, to int) error {
+func (d *fakeDatabase) Migrate(_ context.Context, to int) error {
 	fmt.Println("migrating to", to)
 	d.version = to
 	return nil
@@ -180,7 +180,7 @@ func (d *toyDatabase) Migrate(_ context.Context, to int) error {
 func Example_migrations() {
 	l := memory.New()
 	defer l.Close()
-	db := &toyDatabase{version: 1}
+	db := &fakeDatabase{version: 1}
 	for range 2 { // instances that start
 		fmt.Println(migrate(context.Background(), l, db, 3))
 	}

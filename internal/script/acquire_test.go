@@ -50,7 +50,7 @@ func TestAttemptThatLandsAfterItsReleaseSetsNothing(t *testing.T) {
 // The value of a lock has the counter, the owner, the number of the node and the label, and the reply to another owner
 // shows what people need of it.
 func TestValueOfALock(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	a := script.Attempt{Keys: x.k, Token: "0123456789abcdef", Node: 12, Label: "a host/ä"}
 	v := acquired(t, send(t, x.n, acquireScript, a.Acquire(10*time.Second, 1, 0).Usual.Alone().Words))
 	want := script.CounterText(v.Counter) + "|0123456789abcdef|12|a host/ä"

@@ -63,7 +63,7 @@ func TestTokensGrow(t *testing.T) {
 // Locks of one slot share a counter, and what one is granted is above what any was granted before. Locks of different
 // slots do not, and those of different prefixes do not.
 func TestLocksOfASlotShareACounter(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	grant := func(k script.Keys, o string) int64 {
 		t.Helper()
 		a := script.Attempt{Keys: k, Token: o, Node: 1}
@@ -89,7 +89,7 @@ func TestLocksOfASlotShareACounter(t *testing.T) {
 // Other locks of the slot raise the shared counter while a lock is held. The lock keeps its own, which is what its
 // owner is told again, what an extension and a raise compare with, and what a release certifies.
 func TestOtherLocksOfTheSlotDoNotChangeALocksCounter(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	token := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 	elsewhere := func() string {
 		x.s.Cmd(t, "SET", x.k.Fence(), script.CounterText(uint64(token)+1000))

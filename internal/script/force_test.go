@@ -11,7 +11,7 @@ import (
 )
 
 // force takes the lock from the owner of value.
-func (x line) force(value string, turns bool) drivers.Reply {
+func (x queue) force(value string, turns bool) drivers.Reply {
 	x.t.Helper()
 	return send(x.t, x.n, forceScript, x.k.Force(value, 10*time.Second, turns, nil).Words)
 }
@@ -42,7 +42,7 @@ func TestForceComparesTheOwner(t *testing.T) {
 		"a value that is nearly that of a lock":      {is + "|x", is + "|x", 1},
 		"a value that is nearly that, and not equal": {is + "|x", is + "|y", 0},
 	} {
-		x := newLine(t)
+		x := newQueue(t)
 		if tt.is != "" {
 			x.s.Cmd(t, "SET", "k", tt.is, "PX", 10000)
 		}
@@ -56,7 +56,7 @@ func TestForceComparesTheOwner(t *testing.T) {
 }
 
 func TestForceLeavesWhatIsNotALockAlone(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.s.Cmd(t, "SET", "k", "0000000000000005|a|1|")
 	x.is("a value that never expires", x.force("0000000000000005|a|1|", false), int64(0))
 	x.s.Cmd(t, "DEL", "k")
@@ -70,7 +70,7 @@ func TestForceLeavesWhatIsNotALockAlone(t *testing.T) {
 // A lock that an operator has taken is not acquired by commands that its owner sent before, and the owner finds that it
 // is lost.
 func TestForceLeavesATombstone(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	e := listen(t, x.s, "B's")
 	x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 	x.enqueue("b", patient+"B's")
@@ -108,7 +108,7 @@ func TestForceGoesOnWithTheTurn(t *testing.T) {
 
 // Out of memory, an operator can take a lock, and the next waiter gets it.
 func TestForceOutOfMemory(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.enqueue("a", patient)
 	x.enqueue("b", patient)
 	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "1")

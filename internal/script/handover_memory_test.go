@@ -10,7 +10,7 @@ import (
 )
 
 func TestScheduleOutOfMemory(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	e := listen(t, x.s, "B's", "C's")
 	token := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 	x.enqueue("b", patient+"B's")

@@ -15,7 +15,7 @@ import (
 // The schedules of docs/safety.md. Each of them broke an earlier draft.
 
 func TestScheduleLostPush(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	e := listen(t, x.s, "B's")
 	x.enqueue("a", patient)
 	x.enqueue("b", patient+"B's")
@@ -32,7 +32,7 @@ func TestScheduleLostPush(t *testing.T) {
 
 func TestScheduleReleaseDeliveredTwice(t *testing.T) {
 	for _, args := range []string{"0:0:0", "10000:0:0", "0:5000:0", "10000:5000:0"} {
-		x := newLine(t)
+		x := newQueue(t)
 		e := listen(t, x.s, "B's", "C's")
 		x.enqueue("a", patient)
 		x.enqueue("b", patient+"B's")
@@ -64,7 +64,7 @@ func TestScheduleReleaseDeliveredTwice(t *testing.T) {
 }
 
 func TestScheduleLeaveDeliveredTwice(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	e := listen(t, x.s, "C's", "D's")
 	x.enqueue("a", patient)
 	x.enqueue("b", patient)
@@ -85,7 +85,7 @@ func TestScheduleLeaveDeliveredTwice(t *testing.T) {
 // A waiter that leaves without a tombstone leaves the queue all the same: the lock that expires next is not granted to
 // it.
 func TestScheduleLeaveWithoutTombstone(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.enqueue("a", patient)
 	x.enqueue("b", patient)
 	x.enqueue("c", patient)
@@ -97,7 +97,7 @@ func TestScheduleLeaveWithoutTombstone(t *testing.T) {
 }
 
 func TestScheduleGrantedAgainAfterAnother(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.enqueue("a", patient)
 	x.enqueue("b", patient)
 	x.release("a", "0:0:0")
@@ -115,7 +115,7 @@ func TestScheduleGrantedAgainAfterAnother(t *testing.T) {
 }
 
 func TestScheduleLateHeartbeatLeavesNoGhost(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 	x.is("release", x.release("a", "10000:0:0"), int64(1))
 	x.is("a late copy", x.enqueue("a", patient), []drivers.Reply{int64(-1)})
@@ -147,7 +147,7 @@ func TestScheduleLateHeartbeatLeavesNoGhost(t *testing.T) {
 
 // One without a channel keeps its place among those that have one.
 func TestScheduleWithoutChannel(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	e := listen(t, x.s, "C's", "new")
 	x.enqueue("a", patient)
 	x.enqueue("b", patient)
@@ -166,7 +166,7 @@ func TestScheduleWithoutChannel(t *testing.T) {
 
 // A releaser that may not publish releases, and serves the next, who will ask.
 func TestSchedulePublishRefused(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.s.User(t, "mute", "on", ">pw", "~*", "+@all", "-publish")
 	mute := x
 	mute.n = reach(t, x.s, func() (redis.Conn, error) {
@@ -191,14 +191,14 @@ func TestSchedulePublishRefused(t *testing.T) {
 
 // Whatever is lost of a queue, somebody gets the lock; and those who come back with their tickets are in order again.
 func TestScheduleEvicted(t *testing.T) {
-	for name, lose := range map[string]func(x line){
-		"queue":   func(x line) { x.s.Cmd(t, "DEL", x.k.Queue()) },
-		"waiters": func(x line) { x.s.Cmd(t, "DEL", x.k.Wait()) },
-		"lock":    func(x line) { x.s.Cmd(t, "DEL", x.k.Lock) },
-		"counter": func(x line) { x.s.Cmd(t, "DEL", x.k.Fence()) },
-		"all":     func(x line) { x.s.Cmd(t, "FLUSHALL") },
+	for name, lose := range map[string]func(x queue){
+		"queue":   func(x queue) { x.s.Cmd(t, "DEL", x.k.Queue()) },
+		"waiters": func(x queue) { x.s.Cmd(t, "DEL", x.k.Wait()) },
+		"lock":    func(x queue) { x.s.Cmd(t, "DEL", x.k.Lock) },
+		"counter": func(x queue) { x.s.Cmd(t, "DEL", x.k.Fence()) },
+		"all":     func(x queue) { x.s.Cmd(t, "FLUSHALL") },
 	} {
-		x := newLine(t)
+		x := newQueue(t)
 		a := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 		tickets := map[string]int64{}
 		for i, o := range []string{"b", "c", "d"} {
@@ -239,7 +239,7 @@ func TestScheduleEvicted(t *testing.T) {
 
 // Entries of waiters whose queue is lost do no harm. Such waiters are not served until they come back.
 func TestWaitersWithoutAQueue(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.enqueue("a", patient)
 	x.enqueue("b", patient)
 	x.s.Cmd(t, "DEL", x.k.Queue())
@@ -252,7 +252,7 @@ func TestWaitersWithoutAQueue(t *testing.T) {
 
 // A clock that was stepped back: those that come later are behind, and who has a ticket is where it was.
 func TestScheduleClockSteppedBack(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.enqueue("a", patient)
 	future := time.Now().Add(time.Hour).UnixMicro()
 	x.enqueue("b", patient)

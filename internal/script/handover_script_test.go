@@ -10,7 +10,7 @@ import (
 )
 
 func TestEnqueueTakesAFreeLock(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.s.Cmd(t, "SET", x.k.Fence(), "8000000000000000")
 	token := x.granted("a", x.enqueue("a", patient), 10*time.Second, 10*time.Second)
 	if token != 8000000000000001 {
@@ -32,7 +32,7 @@ func TestEnqueueTakesAFreeLock(t *testing.T) {
 
 // The lock goes from one to the next in the order of their arrival, and with it the token grows.
 func TestReleaseHandsOverInOrder(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	e := listen(t, x.s, "B's", "C:s")
 	a := x.granted("a", x.enqueue("a", patient), 10*time.Second, 10*time.Second)
 	x.waits("b", x.enqueue("b", patient+"B's"), 0)
@@ -73,7 +73,7 @@ func TestReleaseHandsOverInOrder(t *testing.T) {
 
 // A TTL shorter than the window is not prolonged by a hand-over.
 func TestHandoverIsNoLongerThanTheTTL(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.enqueue("a", patient)
 	x.enqueue("b", "1500:6000:0:")
 	x.release("a", "0:0:0")
@@ -84,7 +84,7 @@ func TestHandoverIsNoLongerThanTheTTL(t *testing.T) {
 }
 
 func TestTryLockDoesNotWaitAndDoesNotOvertake(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	e := listen(t, x.s, "B's")
 	try := "10000:0:0:"
 	x.enqueue("a", patient)
@@ -110,7 +110,7 @@ func TestTryLockDoesNotWaitAndDoesNotOvertake(t *testing.T) {
 }
 
 func TestEnqueueLeavesWhatIsNotALockAlone(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	for name, set := range map[string][]any{
 		"hash": {"HSET", "k", "f", "v"}, "string without expiry": {"SET", "k", "v"}, "list": {"RPUSH", "k", "v"},
 	} {
@@ -140,7 +140,7 @@ func TestEnqueueLeavesWhatIsNotALockAlone(t *testing.T) {
 // A waiter that has died is skipped: its deadline has passed or is absurd, its record is missing, or nobody listens on
 // its channel. Its record is deleted, too.
 func TestTheDeadAreSkipped(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	e := listen(t, x.s, "D's")
 	x.enqueue("a", patient)
 	ticket := x.waits("b", x.enqueue("b", patient+"nobody listens"), 0)
@@ -165,7 +165,7 @@ func TestTheDeadAreSkipped(t *testing.T) {
 }
 
 func TestManyDeadWaitersTakeSeveralCalls(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.enqueue("a", patient)
 	dead := func() {
 		for i := range 100 {
@@ -190,7 +190,7 @@ func TestManyDeadWaitersTakeSeveralCalls(t *testing.T) {
 
 // A lease cannot be so long that its waiter counts as absurd.
 func TestLeaseIsBounded(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.enqueue("a", patient)
 	x.enqueue("b", "10000:600000:0:")
 	x.release("a", "0:0:0")
@@ -199,7 +199,7 @@ func TestLeaseIsBounded(t *testing.T) {
 
 // A lock that was held too short stays taken for a while, by nobody.
 func TestReleaseWithRest(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	token := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 	x.enqueue("b", patient)
 	x.is("release", x.release("a", "10000:5000:"+fmt.Sprint(token)), int64(1))
@@ -232,7 +232,7 @@ func TestReleaseWithRest(t *testing.T) {
 }
 
 func TestHandoverCertifiesThatNoNewerTokenWasIssued(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	for _, want := range []int64{1, 3} {
 		token := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 		if want == 3 {

@@ -12,7 +12,7 @@ import (
 // The counter of the slot is written before the lock that has it. So if the server refuses the second of the two, there
 // is no lock with a counter that the slot does not know.
 func TestCountersOfSlotsAreWrittenFirst(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	raiseTo := func(token int64) {
 		x.is("raise", send(t, x.n, raiseScript, raiseScript.Command(ownedKeys(x.k), text("a"),
 			script.CounterText(uint64(token)))), int64(1))
@@ -55,7 +55,7 @@ func TestCountersOfSlotsAreWrittenFirst(t *testing.T) {
 }
 
 // executes returns the commands that scripts execute while f runs.
-func (x line) executes(f func()) (lines [][]string) {
+func (x queue) executes(f func()) (lines [][]string) {
 	x.t.Helper()
 	c, err := redis.Dial("tcp", x.s.Addr(), redis.DialReadTimeout(timeout))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // Programs without the queue keep exclusion, and the queue goes on after them.
 func TestPlainAndQueuedExcludeEachOther(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 	if v := acquired(t, send(t, x.n, acquireScript, acquireCommand("p", 1, 0))); v.Status != script.Waiting {
 		t.Errorf("the plain script answers %v", v)
@@ -30,7 +30,7 @@ func TestPlainAndQueuedExcludeEachOther(t *testing.T) {
 }
 
 func TestPlainReleaseRests(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	release := func(o, args string) drivers.Reply {
 		t.Helper()
 		return send(t, x.n, releaseScript, releaseScript.Command(releaseKeys(x.k), text(o), undoing(args)))

@@ -44,7 +44,7 @@ func TestCallsHaveTenWordsAtMost(t *testing.T) {
 
 // What an uncontended lock costs the server: calls of commands, the script's own not counted.
 func TestCostOfAnUncontendedLock(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	calls := func(what string, want int, f func()) {
 		t.Helper()
 		f() // the script is known from now on

@@ -93,7 +93,7 @@ func TestScriptsTellNodesApart(t *testing.T) {
 		"release by another owner":               {release("b|3", "0"), int64(4)},
 		"clean-up by another number, once":       {release("a|1", "60000"), int64(0)},
 		"clean-up by another number, once again": {release("a|1", "60000"), int64(0)},
-		"handover as a clean-up":                 {x.line.release("a|1", "60000:0:0"), int64(0)},
+		"handover as a clean-up":                 {x.queue.release("a|1", "60000:0:0"), int64(0)},
 		"turnrelease as a clean-up":              {x.release("a|1:60000:0:0:"), int64(0)},
 	} {
 		x.is(what, tt.got, tt.want)
@@ -111,7 +111,7 @@ func TestScriptsTellNodesApart(t *testing.T) {
 	x.is("release of what is newer, by another number", ask(releaseScript, releaseKeys(k), text("a|1"), "0:0:"+token),
 		int64(3*32+3))
 	acquire("a|3")
-	x.is("handover by another number", x.line.release("a|1", "0:0:0"), int64(3*32+1))
+	x.is("handover by another number", x.queue.release("a|1", "0:0:0"), int64(3*32+1))
 	acquire("a|3")
 	x.is("turnrelease by another number", x.release("a|1:0:0:0:"), int64(3*32+1))
 	// A release that was executed under one number says so again to that one only.

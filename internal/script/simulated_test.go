@@ -52,7 +52,7 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 			cmd := sc.Command(keys, args...)
 			want, got := send(t, n, sc, cmd), node.Execute(cmd)
 			history = append(history, fmt.Sprintf("%s %q: %v, %v", names[sc], cmd[3+len(keys):], want, got))
-			if !alike(sc, want, got) {
+			if !sameReply(sc, want, got) {
 				t.Fatalf("round %d: the server and the node answer\n%s", round, strings.Join(history, "\n"))
 			}
 			seen[fmt.Sprint(names[sc], " ", code(want))]++
@@ -165,7 +165,7 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 func differ(t *testing.T, n *server, node *simnode.Node, k script.Keys) string {
 	t.Helper()
 	inspect := inspectScript.Command(queueKeys(k))
-	if want, got := send(t, n, inspectScript, inspect), node.Execute(inspect); !alike(inspectScript, want, got) {
+	if want, got := send(t, n, inspectScript, inspect), node.Execute(inspect); !sameReply(inspectScript, want, got) {
 		return fmt.Sprintf("the server has %q, the node %q", want, got)
 	}
 	reply, err := n.driver.Do(t.Context(), drivers.Command{"HKEYS", k.Wait()})

@@ -11,7 +11,7 @@ import (
 )
 
 // deadline is what the tombstone of o says, as its kind and how long it lives yet.
-func (x line) deadline(o string) (kind string, left time.Duration) {
+func (x queue) deadline(o string) (kind string, left time.Duration) {
 	x.t.Helper()
 	value, _ := x.s.Cmd(x.t, "HGET", x.k.Wait(), "!"+o).(string)
 	kind, ms, _ := strings.Cut(value, ":")
@@ -21,7 +21,7 @@ func (x line) deadline(o string) (kind string, left time.Duration) {
 }
 
 // bury writes a tombstone as the scripts do.
-func (x line) bury(o, kind string, life time.Duration) {
+func (x queue) bury(o, kind string, life time.Duration) {
 	x.t.Helper()
 	x.s.Cmd(x.t, "HSET", x.k.Wait(), "!"+o, fmt.Sprint(kind, ":", time.Now().Add(life).UnixMilli()))
 }
@@ -29,7 +29,7 @@ func (x line) bury(o, kind string, life time.Duration) {
 func TestKindsOfTombstones(t *testing.T) {
 	x := newTurns(t)
 	for _, release := range []func(o, args string) drivers.Reply{
-		func(o, args string) drivers.Reply { return x.line.release(o, args) },
+		func(o, args string) drivers.Reply { return x.queue.release(o, args) },
 		func(o, args string) drivers.Reply { return x.release(o + ":" + args + ":") },
 		func(o, args string) drivers.Reply {
 			return send(t, x.n, releaseScript, releaseScript.Command(releaseKeys(x.k), text(o), undoing(args)))
@@ -60,7 +60,7 @@ func TestKindsOfTombstones(t *testing.T) {
 
 // A tombstone ends at its deadline, although the hash lives on with others.
 func TestTombstonesEnd(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.s.Cmd(t, "HSET", x.k.Wait(), "other", "") // keeps the hash alive
 	for _, life := range []time.Duration{time.Minute, -time.Second} {
 		buried := life > 0
@@ -92,7 +92,7 @@ func TestTombstonesEnd(t *testing.T) {
 
 // The hash lives as long as what is in it that lives longest.
 func TestHashOfTombstonesIsOnlyEverProlonged(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	lives := func(what string, d time.Duration) {
 		t.Helper()
 		if left := x.s.PTTL(t, x.k.Wait()); left > d || left < d-5*time.Second {
@@ -121,7 +121,7 @@ func TestHashOfTombstonesIsOnlyEverProlonged(t *testing.T) {
 // The first to join an empty queue leaves the tombstones of others where they are.
 func TestJoiningKeepsTombstones(t *testing.T) {
 	x := newTurns(t)
-	x.line.leave("x")
+	x.queue.leave("x")
 	x.enqueue("a", patient)
 	x.enqueue("b", patient)
 	x.waiting("b")
@@ -135,7 +135,7 @@ func TestJoiningKeepsTombstones(t *testing.T) {
 // Tombstones that are over go when others are written, so that they do not pile up, and nothing else goes with them.
 func TestTombstonesAreSwept(t *testing.T) {
 	for _, many := range []int{20, 3000} { // in a small hash and in a large one, of which a part is swept at a time
-		x := newLine(t)
+		x := newQueue(t)
 		x.enqueue("a", "600000:6000:0:") // for longer than the test takes on any machine
 		x.enqueue("b", patient)
 		x.bury("alive", "d1", time.Minute)
@@ -165,7 +165,7 @@ func TestTombstonesAreSwept(t *testing.T) {
 
 // A refusal of the sweep or of the tombstone is not one of the release.
 func TestReleaseSucceedsWithoutATombstone(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	acquire(t, x.n, "a", 10*time.Second)
 	x.s.Cmd(t, "SET", x.k.Wait(), "not a hash")
 	x.is("release", send(t, x.n, releaseScript, releaseScript.Command(releaseKeys(x.k), text("a"), undoing("10000:0:0"))),

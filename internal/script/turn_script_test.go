@@ -10,10 +10,10 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// turns is a line for the turn to ask Redlock's nodes, on one of them.
-type turns struct{ line }
+// turns is a queue for the turn to ask Redlock's nodes, on one of them.
+type turns struct{ queue }
 
-func newTurns(t *testing.T) turns { return turns{newLine(t)} }
+func newTurns(t *testing.T) turns { return turns{newQueue(t)} }
 
 // As the arguments of turn.lua: the longest lease, no ticket, no channel.
 const forTurn = "6000:0:"

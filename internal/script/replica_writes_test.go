@@ -9,7 +9,7 @@ import (
 // From Redis 7.2 on, WAIT waits for the last write of its own connection, and not for those of others before it. So a
 // claim and an extension write in any case. Otherwise replicas could confirm them that lack the lock.
 func TestWhatProlongsALockIsAWrite(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	put(t, x.s, "a", 5)
 	x.s.Cmd(t, "PEXPIRE", "k", 60_000)
 	for what, prolong := range map[string]func(){

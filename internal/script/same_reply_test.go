@@ -18,10 +18,10 @@ var names = map[*script.Source]string{
 	verifyScript: "verify",
 }
 
-// alike reports whether two replies of a script are the same, save that clocks have gone on between them. Only what is
-// a time by its place in the reply may differ: codes, ranks and numbers of waiters are as small as times are, and must
-// not.
-func alike(sc *script.Source, a, b drivers.Reply) bool {
+// sameReply reports whether two replies of a script are the same, save that clocks have gone on between them. Only
+// what is a time by its place in the reply may differ: codes, ranks and numbers of waiters are as small as times are,
+// and must not.
+func sameReply(sc *script.Source, a, b drivers.Reply) bool {
 	as, isArray := a.([]drivers.Reply)
 	bs, both := b.([]drivers.Reply)
 	if !isArray || !both {
@@ -65,7 +65,7 @@ func near(a, b drivers.Reply, from, to, by int64) bool {
 	return isInt && both && min(x, y) > from && max(x, y) < to && max(x-y, y-x) < by
 }
 
-func TestAlike(t *testing.T) {
+func TestSameReply(t *testing.T) {
 	array := func(elements ...int64) (reply []drivers.Reply) {
 		for _, e := range elements {
 			reply = append(reply, e)
@@ -97,7 +97,7 @@ func TestAlike(t *testing.T) {
 		{enqueueScript, array(0, -1, 1, 2000, us), array(0, -2, 1, 2000, us), false},
 		{inspectScript, array(1, 60000, us, 1, us), array(1, 59990, us, 2, us), false}, // how many wait
 	} {
-		if got := alike(tt.script, tt.a, tt.b); got != tt.want {
+		if got := sameReply(tt.script, tt.a, tt.b); got != tt.want {
 			t.Errorf("%s: are %v and %v alike: got %v, want %v", names[tt.script], tt.a, tt.b, got, tt.want)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/golocker/locker/internal/testing/wire"
 )
 
-// line is one lock on a real server, and those who wait for it.
-type line struct {
+// queue is one lock on a real server, and those who wait for it.
+type queue struct {
 	t *testing.T
 	s *redistest.Server
 	n *server
@@ -25,15 +25,15 @@ type line struct {
 	asked *time.Time // ahead of the last question: what the server counts has gone on since then, or since later
 }
 
-func newLine(t *testing.T) line {
+func newQueue(t *testing.T) queue {
 	s, n := real(t)
-	return line{t, s, n, script.KeysOf("", "k"), new(time.Time)}
+	return queue{t, s, n, script.KeysOf("", "k"), new(time.Time)}
 }
 
 // As the arguments of enqueue.lua: 10 s TTL, the longest lease, no ticket, no channel.
 const patient = "10000:6000:0:"
 
-func (x line) enqueue(o, args string) []drivers.Reply {
+func (x queue) enqueue(o, args string) []drivers.Reply {
 	x.t.Helper()
 	*x.asked = time.Now()
 	reply := send(x.t, x.n, enqueueScript, enqueueScript.Command(
@@ -46,32 +46,32 @@ func (x line) enqueue(o, args string) []drivers.Reply {
 	return x.array(reply)
 }
 
-func (x line) claim(o, ttl string) []drivers.Reply {
+func (x queue) claim(o, ttl string) []drivers.Reply {
 	x.t.Helper()
 	*x.asked = time.Now()
 	return x.array(send(x.t, x.n, claimScript, claimScript.Command(
 		[]string{x.k.Lock}, text(o), ttl)))
 }
 
-func (x line) release(o, args string) drivers.Reply {
+func (x queue) release(o, args string) drivers.Reply {
 	x.t.Helper()
 	*x.asked = time.Now()
 	return send(x.t, x.n, handoverScript, handoverScript.Command(
 		queueKeys(x.k), text(o), undoing(args)))
 }
 
-func (x line) leave(o string) drivers.Reply {
+func (x queue) leave(o string) drivers.Reply {
 	x.t.Helper()
 	return x.release(o, "10000:0:0")
 }
 
-func (x line) extend(o string, token int64) drivers.Reply {
+func (x queue) extend(o string, token int64) drivers.Reply {
 	x.t.Helper()
 	return send(x.t, x.n, extendScript, extendScript.Command(ownedKeys(x.k), text(o), "10000",
 		script.CounterText(uint64(token))))
 }
 
-func (x line) array(reply drivers.Reply) []drivers.Reply {
+func (x queue) array(reply drivers.Reply) []drivers.Reply {
 	x.t.Helper()
 	a, ok := reply.([]drivers.Reply)
 	if !ok {
@@ -81,7 +81,7 @@ func (x line) array(reply drivers.Reply) []drivers.Reply {
 }
 
 // granted checks that reply grants the lock to o with at least from and at most to left, and returns the token.
-func (x line) granted(o string, reply []drivers.Reply, from, to time.Duration) int64 {
+func (x queue) granted(o string, reply []drivers.Reply, from, to time.Duration) int64 {
 	x.t.Helper()
 	if len(reply) != 3 || reply[0] != int64(1) {
 		x.t.Fatalf("%s got %v, want a grant", o, reply)
@@ -99,7 +99,7 @@ func (x line) granted(o string, reply []drivers.Reply, from, to time.Duration) i
 }
 
 // lives checks that key expires in d since the last question.
-func (x line) lives(key string, d time.Duration) {
+func (x queue) lives(key string, d time.Duration) {
 	x.t.Helper()
 	const clocks = 50 * time.Millisecond // of two kinds, and the server's is read in whole ms
 	left := x.s.PTTL(x.t, key)
@@ -109,7 +109,7 @@ func (x line) lives(key string, d time.Duration) {
 }
 
 // waits checks that reply makes o wait at rank, and returns its ticket.
-func (x line) waits(o string, reply []drivers.Reply, rank int) int64 {
+func (x queue) waits(o string, reply []drivers.Reply, rank int) int64 {
 	x.t.Helper()
 	if len(reply) < 5 || reply[0] != int64(0) || reply[2] != int64(rank) {
 		x.t.Fatalf("%s got %v, want rank %d", o, reply, rank)
@@ -118,7 +118,7 @@ func (x line) waits(o string, reply []drivers.Reply, rank int) int64 {
 }
 
 // held checks who holds the lock, "" for nobody.
-func (x line) held(by string) {
+func (x queue) held(by string) {
 	x.t.Helper()
 	if _, got := counterOf(x.t, x.s, x.k.Lock); got != by {
 		x.t.Errorf("the lock is %q's, want %q's", got, by)
@@ -126,7 +126,7 @@ func (x line) held(by string) {
 }
 
 // value checks the whole value of the lock.
-func (x line) value(want string) {
+func (x queue) value(want string) {
 	x.t.Helper()
 	if got, _ := x.s.Cmd(x.t, "GET", x.k.Lock).(string); got != want {
 		x.t.Errorf("the value is %q, want %q", got, want)
@@ -135,7 +135,7 @@ func (x line) value(want string) {
 
 // waiting checks who waits, the first first. The queue and what is known of the waiters must agree, and not live for
 // ever.
-func (x line) waiting(want ...string) {
+func (x queue) waiting(want ...string) {
 	x.t.Helper()
 	got := x.strings(x.s.Cmd(x.t, "ZRANGE", x.k.Queue(), 0, -1))
 	if strings.Join(got, " ") != strings.Join(want, " ") {
@@ -151,18 +151,18 @@ func (x line) waiting(want ...string) {
 	}
 }
 
-func (x line) tombstones() int {
+func (x queue) tombstones() int {
 	x.t.Helper()
 	return wire.Tombstones([]string{x.k.Wait()}, func(key string) []string { return x.s.Fields(x.t, key) })
 }
 
 // exhume removes the tombstone of o.
-func (x line) exhume(o string) {
+func (x queue) exhume(o string) {
 	x.t.Helper()
 	x.s.Cmd(x.t, "HDEL", x.k.Wait(), "!"+o)
 }
 
-func (x line) strings(reply any) (list []string) {
+func (x queue) strings(reply any) (list []string) {
 	for _, v := range reply.([]any) {
 		list = append(list, v.(string))
 	}
@@ -170,7 +170,7 @@ func (x line) strings(reply any) (list []string) {
 }
 
 // passes waits until some time has passed by the server's clock, which is not ours.
-func (x line) passes(d time.Duration) {
+func (x queue) passes(d time.Duration) {
 	x.t.Helper()
 	now := func() time.Duration {
 		t := x.strings(x.s.Cmd(x.t, "TIME"))
@@ -187,7 +187,7 @@ func (x line) passes(d time.Duration) {
 }
 
 // is checks one reply.
-func (x line) is(what string, got, want drivers.Reply) {
+func (x queue) is(what string, got, want drivers.Reply) {
 	x.t.Helper()
 	if !reflect.DeepEqual(got, want) {
 		x.t.Errorf("%s answers %v, want %v", what, got, want)

@@ -10,7 +10,7 @@ import (
 // A waiter that joins the queue marks the lock, once. The mark stays while the lock is held, and does not change its
 // TTL.
 func TestJoiningMarksTheLock(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	token := x.granted("a", x.enqueue("a|1|host", patient), 0, 10*time.Second)
 	value := script.CounterText(uint64(token)) + "|a|1|host"
 	x.value(value)
@@ -57,7 +57,7 @@ func TestOnlyOurLocksAreMarked(t *testing.T) {
 
 // A lock that is granted while others wait has the mark from the beginning. No other lock has it.
 func TestHandOverMarksTheLockIfOthersWait(t *testing.T) {
-	x := newLine(t)
+	x := newQueue(t)
 	x.enqueue("a", patient)
 	x.enqueue("b|1|host", patient)
 	x.enqueue("c", patient)
