@@ -26,14 +26,14 @@ import (
 
 // limits of a client.
 type limits struct {
-	conns    int           // to each server, for clients that do not multiplex: enough that no goroutine waits for one
-	patience time.Duration // bounds one exchange
+	conns   int           // to each server, for clients that do not multiplex: enough that no goroutine waits for one
+	timeout time.Duration // bounds one exchange
 }
 
-// With Redlock patience is short, because nothing else ends a redsync unlock on a node that hangs.
+// With Redlock the timeout is short, because nothing else ends a redsync unlock on a node that hangs.
 const (
-	longPatience  = 5 * time.Second
-	shortPatience = 500 * time.Millisecond
+	longTimeout  = 5 * time.Second
+	shortTimeout = 500 * time.Millisecond
 )
 
 // newGoredis makes no retries and sends no commands of its own. It keeps to deadlines, which the redlock scenarios
@@ -41,7 +41,7 @@ const (
 func newGoredis(addr string, l limits) *goredislib.Client {
 	return goredislib.NewClient(&goredislib.Options{
 		Addr: addr, PoolSize: l.conns,
-		DialTimeout: l.patience, ReadTimeout: l.patience, WriteTimeout: l.patience, PoolTimeout: 5 * time.Second,
+		DialTimeout: l.timeout, ReadTimeout: l.timeout, WriteTimeout: l.timeout, PoolTimeout: 5 * time.Second,
 		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
 		Protocol: 2, DisableIdentity: true, PipelinePoolSize: -1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -52,8 +52,8 @@ func newGoredis(addr string, l limits) *goredislib.Client {
 func newRedigo(addr string, l limits) *redigolib.Pool {
 	return &redigolib.Pool{
 		Dial: func() (redigolib.Conn, error) {
-			return redigolib.Dial("tcp", addr, redigolib.DialConnectTimeout(l.patience),
-				redigolib.DialReadTimeout(l.patience), redigolib.DialWriteTimeout(l.patience))
+			return redigolib.Dial("tcp", addr, redigolib.DialConnectTimeout(l.timeout),
+				redigolib.DialReadTimeout(l.timeout), redigolib.DialWriteTimeout(l.timeout))
 		},
 		MaxIdle: l.conns, MaxActive: l.conns, Wait: true,
 	}
@@ -64,7 +64,7 @@ func rueidisOption(addr string, l limits) rueidislib.ClientOption {
 	return rueidislib.ClientOption{
 		InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
 		ClientSetInfo:    rueidislib.DisableClientSetInfo,
-		ConnWriteTimeout: l.patience, Dialer: net.Dialer{Timeout: l.patience},
+		ConnWriteTimeout: l.timeout, Dialer: net.Dialer{Timeout: l.timeout},
 	}
 }
 
@@ -72,14 +72,14 @@ func rueidisOption(addr string, l limits) rueidislib.ClientOption {
 func newGoredis8(addr string, l limits) *goredis8.Client {
 	return goredis8.NewClient(&goredis8.Options{
 		Addr: addr, PoolSize: l.conns, MaxRetries: -1,
-		DialTimeout: l.patience, ReadTimeout: l.patience, WriteTimeout: l.patience, PoolTimeout: 5 * time.Second,
+		DialTimeout: l.timeout, ReadTimeout: l.timeout, WriteTimeout: l.timeout, PoolTimeout: 5 * time.Second,
 	})
 }
 
 func newGoredis7(addr string, l limits) *goredis7.Client {
 	return goredis7.NewClient(&goredis7.Options{
 		Addr: addr, PoolSize: l.conns, MaxRetries: -1,
-		DialTimeout: l.patience, ReadTimeout: l.patience, WriteTimeout: l.patience, PoolTimeout: 5 * time.Second,
+		DialTimeout: l.timeout, ReadTimeout: l.timeout, WriteTimeout: l.timeout, PoolTimeout: 5 * time.Second,
 	})
 }
 
@@ -87,7 +87,7 @@ func newGoredis6(addr string, l limits) *goredis6.Client {
 	return goredis6.NewClient(&goredis6.Options{
 		Addr: addr, PoolSize: l.conns, // it makes no retries unless asked to
 		IdleCheckFrequency: -1, // else a goroutine outlives the client by up to a minute
-		DialTimeout:        l.patience, ReadTimeout: l.patience, WriteTimeout: l.patience, PoolTimeout: 5 * time.Second,
+		DialTimeout:        l.timeout, ReadTimeout: l.timeout, WriteTimeout: l.timeout, PoolTimeout: 5 * time.Second,
 	})
 }
 
@@ -96,7 +96,7 @@ func newValkey(addr string, l limits) (valkey.Client, error) {
 	return valkey.NewClient(valkey.ClientOption{
 		InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
 		ClientSetInfo:    valkey.DisableClientSetInfo,
-		ConnWriteTimeout: l.patience, Dialer: net.Dialer{Timeout: l.patience},
+		ConnWriteTimeout: l.timeout, Dialer: net.Dialer{Timeout: l.timeout},
 	})
 }
 

@@ -22,7 +22,7 @@ func contended(s *servers, p plan) *Scenario {
 		}
 		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds,
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-				f, _, err := crowd(ctx, []*redistest.Server{s.one}, open(), 16, longPatience, d)
+				f, _, err := crowd(ctx, []*redistest.Server{s.one}, open(), 16, longTimeout, d)
 				if name == "sync.Mutex" {
 					delete(f, "trips")
 					delete(f, "commands")

@@ -28,12 +28,12 @@ const hold = time.Millisecond
 
 // crowd lets n sessions contend for one key for d, each holding it for a millisecond at a time.
 func crowd(
-	ctx context.Context, group []*redistest.Server, open opener, n int, patience, d time.Duration,
+	ctx context.Context, group []*redistest.Server, open opener, n int, timeout, d time.Duration,
 ) (Figures, work, error) {
 	if err := flush(group); err != nil {
 		return nil, work{}, err
 	}
-	sessions, closeAll, err := open.sessions(n, addrs(group), patience)
+	sessions, closeAll, err := open.sessions(n, addrs(group), timeout)
 	if err != nil {
 		return nil, work{}, err
 	}

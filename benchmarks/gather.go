@@ -83,7 +83,7 @@ func (g *gatherer) send(calls []*gatheredCall) {
 	for _, c := range calls {
 		cmds = append(cmds, c.cmds...)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), longPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), longTimeout)
 	defer cancel()
 	replies, err := g.Driver.Do(ctx, cmds...)
 	for _, c := range calls {

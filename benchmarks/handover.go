@@ -57,7 +57,7 @@ func backAndForth(ctx context.Context, group []*redistest.Server, open opener, d
 	}
 	ctx, cancel := context.WithTimeout(ctx, d+10*time.Second)
 	defer cancel()
-	sessions, closeAll, err := open.sessions(2, addrs(group), longPatience)
+	sessions, closeAll, err := open.sessions(2, addrs(group), longTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func backAndForth(ctx context.Context, group []*redistest.Server, open opener, d
 
 // pings is the time of a hand-over's messages on this machine: to the server, to the waiter, and there and back.
 func pings(ctx context.Context, group []*redistest.Server, d time.Duration) (Figures, error) {
-	c, err := newRueidis(group[0].Addr(), limits{2, longPatience})
+	c, err := newRueidis(group[0].Addr(), limits{2, longTimeout})
 	if err != nil {
 		return nil, err
 	}

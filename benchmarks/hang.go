@@ -41,7 +41,7 @@ func hangUnderLoad(ctx context.Context, group []*redistest.Server, open opener, 
 		return nil, err
 	}
 	const load = 64
-	session, err := open(addrs(group), limits{2 * load, shortPatience})
+	session, err := open(addrs(group), limits{2 * load, shortTimeout})
 	if err != nil {
 		return nil, err
 	}

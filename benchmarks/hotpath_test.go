@@ -54,7 +54,7 @@ func BenchmarkRedlock(b *testing.B) {
 }
 
 func benchmarkCycle(b *testing.B, group []*redistest.Server, open opener, cancellable bool) {
-	session, err := open(addrs(group), limits{8, longPatience})
+	session, err := open(addrs(group), limits{8, longTimeout})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func BenchmarkParallel(b *testing.B) {
 			open opener
 		}{{"raw", raw(c)}, {"locker", ours(c)}} {
 			b.Run(who.name+"/"+c, func(b *testing.B) {
-				session, err := who.open(addrs(server), limits{1024, longPatience})
+				session, err := who.open(addrs(server), limits{1024, longTimeout})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -148,7 +148,7 @@ func BenchmarkContended(b *testing.B) {
 
 func benchmarkContended(b *testing.B, group []*redistest.Server, open opener, n int) {
 	ctx := context.Background()
-	sessions, end, err := open.sessions(n, addrs(group), longPatience)
+	sessions, end, err := open.sessions(n, addrs(group), longTimeout)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func BenchmarkExtend(b *testing.B) {
 func eachClient(b *testing.B, server *redistest.Server, f func(*testing.B, *locker.Client)) {
 	for _, c := range clients {
 		b.Run("locker/"+c, func(b *testing.B) {
-			session, err := ours(c)([]string{server.Addr()}, limits{8, longPatience})
+			session, err := ours(c)([]string{server.Addr()}, limits{8, longTimeout})
 			if err != nil {
 				b.Fatal(err)
 			}

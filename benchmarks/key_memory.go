@@ -30,7 +30,7 @@ const keyMemoryLocker = "locker/rueidis"
 func lockOnce(ctx context.Context, server *redistest.Server, open opener, n int) (Figures, error) {
 	group := []*redistest.Server{server}
 	visit := func(prefix string, n int) error {
-		session, err := open(addrs(group), limits{256, longPatience})
+		session, err := open(addrs(group), limits{256, longTimeout})
 		if err != nil {
 			return err
 		}

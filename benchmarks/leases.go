@@ -64,7 +64,7 @@ func hold10k(
 		return nil, work{}, err
 	}
 	before := runtime.NumGoroutine()
-	session, err := open(addrs(group), limits{256, longPatience})
+	session, err := open(addrs(group), limits{256, longTimeout})
 	if err != nil {
 		return nil, work{}, err
 	}

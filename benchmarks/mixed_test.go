@@ -39,7 +39,7 @@ func TestLibrariesOnTheSameKeys(t *testing.T) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for name, open := range libraries {
-		s, err := open(addrs(server), limits{8, longPatience})
+		s, err := open(addrs(server), limits{8, longTimeout})
 		if err != nil {
 			t.Fatal(err)
 		}

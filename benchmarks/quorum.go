@@ -132,7 +132,7 @@ func quorumCycles(
 		return nil, err
 	}
 	before := runtime.NumGoroutine()
-	session, err := open(addrs(group), limits{64, shortPatience})
+	session, err := open(addrs(group), limits{64, shortTimeout})
 	if err != nil {
 		return nil, err
 	}

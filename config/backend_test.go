@@ -124,13 +124,13 @@ func TestABackendFromOutside(t *testing.T) {
 	}
 }
 
-// patient is a store that records the patience of its waiters.
-type patient struct {
+// waitRecorder is a store that records the patience of its waiters.
+type waitRecorder struct {
 	*memory.Backend
 	seen *time.Duration
 }
 
-func (p patient) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (p waitRecorder) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	*p.seen = req.Wait.Left()
 	return p.Backend.Queue(ctx, req)
 }
@@ -140,7 +140,7 @@ var patience time.Duration
 func init() {
 	config.Register("xpatient", config.Backend[struct{}]{
 		Open: func(context.Context, *struct{}, string) (*locker.Client, error) {
-			return locker.NewClient(patient{memory.NewBackend(), &patience}), nil
+			return locker.NewClient(waitRecorder{memory.NewBackend(), &patience}), nil
 		},
 	})
 }

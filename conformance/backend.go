@@ -242,11 +242,11 @@ func acquire(ctx context.Context, b locker.Backend, key string, ttl time.Duratio
 // grab acquires a free lock and fails the check if that is not possible.
 func grab(t testing.TB, b locker.Backend, key string, ttl time.Duration) *holding {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	var o *holding
 	start := time.Now()
-	err := within(t, "Acquire of a free lock", patience, func() (err error) {
+	err := within(t, "Acquire of a free lock", hangLimit, func() (err error) {
 		o, err = acquire(ctx, b, key, ttl)
 		return err
 	})
@@ -264,8 +264,8 @@ func grabWhenFree(t testing.TB, b locker.Backend, key string, ttl, limit time.Du
 	var o *holding
 	var err error
 	for start := time.Now(); ; time.Sleep(pause(start, time.Millisecond)) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		late := within(t, "Acquire", patience, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+		late := within(t, "Acquire", hangLimit, func() error {
 			o, err = acquire(ctx, b, key, ttl)
 			return nil
 		})
@@ -314,7 +314,7 @@ func (o *holding) releaseKeeping(ctx context.Context, keep time.Duration) error 
 // must releases the lock and fails the check if that is not possible.
 func (o *holding) must(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	if err := o.release(ctx); err != nil {
 		t.Errorf("Release of the held lock %.40q: expected no error, seen %v", o.req.Key, err)
@@ -388,7 +388,7 @@ func ttlIsKept(t testing.TB, h Harness) {
 	// Some stores count in milliseconds. A store that rounds a TTL down ends the lock early.
 	for i, ttl := range []time.Duration{h.short(), h.ttl(h.short()/3 + 999*time.Microsecond)} {
 		check := func(o *holding, since string) {
-			next, at := grabWhenFree(t, bs[1-i], "k", longTTL, ttl+patience)
+			next, at := grabWhenFree(t, bs[1-i], "k", longTTL, ttl+hangLimit)
 			if early := o.sent.Add(ttl).Sub(at); early > h.drift(ttl) {
 				t.Errorf("expected nobody to be granted the lock for %v from %s, seen it granted %v earlier", ttl,
 					since, early)
@@ -411,7 +411,7 @@ func ttlIsKept(t testing.TB, h Harness) {
 			continue
 		}
 		owner := grab(t, bs[1-i], "k", longTTL)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 		q := queue(ctx, bs[i], "k", ttl)
 		q.waits(t)
 		time.Sleep(ttl / 2)
@@ -457,7 +457,7 @@ func extendNeverCreates(t testing.TB, h Harness) {
 		_ = o.extend(t.Context(), longTTL)
 		next, err := acquire(t.Context(), bs[1], "k", longTTL)
 		// ExpiryFrees checks that an expired lock becomes free at once. A recreated lock stays.
-		for start := time.Now(); err != nil && time.Since(start) < patience; time.Sleep(pause(start, time.Millisecond)) {
+		for start := time.Now(); err != nil && time.Since(start) < hangLimit; time.Sleep(pause(start, time.Millisecond)) {
 			next, err = acquire(t.Context(), bs[1], "k", longTTL)
 		}
 		if err != nil {
@@ -473,11 +473,11 @@ func extendTellsLoss(t testing.TB, h Harness) {
 	bs, s := backends(t, h, 2)
 	losses(t, h, s, func(what string, lose func(*holding), ttl time.Duration) {
 		for _, taken := range []bool{false, true} {
-			o, _ := grabWhenFree(t, bs[0], "k", ttl, patience)
+			o, _ := grabWhenFree(t, bs[0], "k", ttl, hangLimit)
 			lose(o)
 			var next *holding
 			if taken {
-				next, _ = grabWhenFree(t, bs[1], "k", longTTL, patience)
+				next, _ = grabWhenFree(t, bs[1], "k", longTTL, hangLimit)
 				what += " and taken by another"
 			}
 			wantKind(t, "Extend of a lock that was "+what, o.extend(t.Context(), h.ttl(h.short()/4)), locker.ErrNotHeld)
@@ -508,9 +508,9 @@ func earlierOwnersTouchNothing(t testing.TB, h Harness) {
 	}
 	check := func(what string, lose func(*holding), ttl time.Duration) {
 		for _, c := range calls {
-			o, _ := grabWhenFree(t, bs[0], "k", ttl, patience)
+			o, _ := grabWhenFree(t, bs[0], "k", ttl, hangLimit)
 			lose(o)
-			next, _ := grabWhenFree(t, bs[1], "k", c.ttl, patience)
+			next, _ := grabWhenFree(t, bs[1], "k", c.ttl, hangLimit)
 			c.call(o)
 			if third, err := acquire(t.Context(), bs[2], "k", longTTL); err == nil {
 				if next.sure(c.ttl) {
@@ -527,7 +527,7 @@ func earlierOwnersTouchNothing(t testing.TB, h Harness) {
 				_ = next.release(t.Context())
 				continue
 			}
-			third, _ := grabWhenFree(t, bs[2], "k", longTTL, c.ttl+patience) // the lock was not prolonged either
+			third, _ := grabWhenFree(t, bs[2], "k", longTTL, c.ttl+hangLimit) // the lock was not prolonged either
 			third.must(t)
 		}
 	}
@@ -540,18 +540,18 @@ func releaseIsOneStep(t testing.TB, h Harness) {
 	ttl := h.ttl(20 * time.Millisecond)
 	bs, _ := backends(t, h, 2)
 	for i := range tries {
-		o, _ := grabWhenFree(t, bs[0], "k", ttl, patience)
+		o, _ := grabWhenFree(t, bs[0], "k", ttl, hangLimit)
 		// The releases begin shortly before the end of the TTL, in small steps.
 		time.Sleep(time.Until(o.sent.Add(ttl - (tries-time.Duration(i))*step)))
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = o.release(t.Context()) })
 		var next *holding
-		for start := time.Now(); next == nil && time.Since(start) < patience; time.Sleep(pause(start, step/2)) {
+		for start := time.Now(); next == nil && time.Since(start) < hangLimit; time.Sleep(pause(start, step/2)) {
 			next, _ = acquire(t.Context(), bs[1], "k", longTTL)
 		}
 		wg.Wait()
 		if next == nil {
-			t.Fatalf("expected the lock to be free after its Release, seen nothing for %v", patience)
+			t.Fatalf("expected the lock to be free after its Release, seen nothing for %v", hangLimit)
 		}
 		if err := next.extend(t.Context(), longTTL); err != nil {
 			t.Fatalf("granted while an earlier owner released it %v before its end: expected the lock to be kept, "+
@@ -567,7 +567,7 @@ func keepIsForNobody(t testing.TB, h Harness) {
 	for _, ttl := range []time.Duration{longTTL, h.ttl(h.short() / 2)} { // Keep may end before or after the TTL
 		keep := h.short()
 		o := grab(t, bs[0], "k", ttl)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 		released := time.Now()
 		if err := o.releaseKeeping(ctx, keep); err != nil {
 			t.Errorf("Release with Keep: expected no error, seen %v", err)

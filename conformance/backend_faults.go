@@ -67,14 +67,14 @@ func cancelledAcquireExpires(t testing.TB, h Harness) {
 	for range 3 {
 		abandon(t, bs, h.ttl(h.short()/15))
 	}
-	o, _ := grabWhenFree(t, bs[0], "k", longTTL, h.short()+patience)
+	o, _ := grabWhenFree(t, bs[0], "k", longTTL, h.short()+hangLimit)
 	o.must(t)
 }
 
 func cancelledReleaseReleases(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
 	for i, moment := range moments(60) {
-		o, _ := grabWhenFree(t, bs[i%2], "k", longTTL, patience)
+		o, _ := grabWhenFree(t, bs[i%2], "k", longTTL, hangLimit)
 		ctx, cancel := endingAfter(t, moment)
 		err := within(t, "Release with a context that ends", moment, func() error { return o.release(ctx) })
 		if err != nil {
@@ -82,7 +82,7 @@ func cancelledReleaseReleases(t testing.TB, h Harness) {
 		}
 		cancel()
 	}
-	o, _ := grabWhenFree(t, bs[0], "k", longTTL, patience)
+	o, _ := grabWhenFree(t, bs[0], "k", longTTL, hangLimit)
 	o.must(t)
 }
 
@@ -278,10 +278,10 @@ func closeIsFinal(t testing.TB, h Harness) {
 		t.Skip("the Backend has no Close")
 	}
 	grab(t, closed, "k", longTTL).must(t)
-	if err := within(t, "Close", patience, closer.Close); err != nil {
+	if err := within(t, "Close", hangLimit, closer.Close); err != nil {
 		t.Errorf("Close: expected no error, seen %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	err := within(t, "Acquire after Close", 0, func() error {
 		_, err := acquire(ctx, closed, "k", longTTL)

@@ -68,14 +68,14 @@ func queueFor(ctx context.Context, b locker.Backend, key string, ttl, patience t
 // waits blocks until the call has reported that it waits.
 func (q *queued) waits(t testing.TB) {
 	t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(hangLimit)
 	defer timer.Stop()
 	select {
 	case <-q.waiting:
 	case <-q.done:
 		t.Fatalf("Queue of a held lock: expected it to wait, seen it return: %v", q.err)
 	case <-timer.C:
-		t.Fatalf("Queue of a held lock: expected a call of Waiting within %v, seen none", patience)
+		t.Fatalf("Queue of a held lock: expected a call of Waiting within %v, seen none", hangLimit)
 	}
 }
 
@@ -91,7 +91,7 @@ func (q *queued) granted(t testing.TB, what string, limit time.Duration) *holdin
 
 func queueTellsThatItWaits(t testing.TB, h Harness) {
 	bs, _ := queuers(t, h, 2)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
 	for _, b := range bs { // behind an owner of the same Backend, and of another Backend
 		q := queue(ctx, bs[0], "k", longTTL)
@@ -142,7 +142,7 @@ func queueSaysWhatItSawLast(t testing.TB, h Harness) {
 		}
 		began := time.Now()
 		want := ends(cancel, func() { close(closing) })
-		await(t, "Queue to return: "+what, q.done, patience+5*recovery)
+		await(t, "Queue to return: "+what, q.done, hangLimit+5*recovery)
 		if !errors.Is(q.err, want) || never != nil && errors.Is(q.err, never) {
 			t.Errorf("Queue, %s: expected an error that matches %q, and none that matches %v, seen %v", what, want, never, q.err)
 		}
@@ -293,13 +293,13 @@ func watchTells(t testing.TB, h Harness) {
 	}
 	w.tells(t, "Acquire", func() { o = grab(t, bs[1], "k", longTTL) })
 	w.tells(t, "Release with Keep", func() {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 		defer cancel()
 		if err := o.releaseKeeping(ctx, h.short()); err != nil {
 			t.Errorf("Release with Keep: expected no error, seen %v", err)
 		}
 	})
-	w.tells(t, "Acquire of a lock that was kept", func() { o, _ = grabWhenFree(t, bs[1], "k", longTTL, patience) })
+	w.tells(t, "Acquire of a lock that was kept", func() { o, _ = grabWhenFree(t, bs[1], "k", longTTL, hangLimit) })
 	if i, ok := bs[1].(inspect.Inspector); ok {
 		w.tells(t, "ForceRelease", func() {
 			if _, err := i.ForceRelease(t.Context(), "k", ""); err != nil {

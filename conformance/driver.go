@@ -256,8 +256,8 @@ var driverProperties = []property[DriverHarness]{
 }
 
 const (
-	// patience is the time limit of a call that should succeed.
-	patience = 10 * time.Second
+	// hangLimit is the time limit of a call that should succeed.
+	hangLimit = 10 * time.Second
 	// slack is how long after its deadline a call may return on a busy machine.
 	slack = 2 * time.Second
 )
@@ -289,7 +289,7 @@ func closeAtEnd(t testing.TB, d drivers.Driver) drivers.Driver {
 func newKey(t testing.TB, d drivers.Driver) string {
 	key := "conformance:{}:" + rand.Text()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), hangLimit)
 		defer cancel()
 		_, _ = d.Do(ctx, drivers.Command{"DEL", key})
 	})
@@ -332,7 +332,7 @@ func call(ctx context.Context, t testing.TB, d drivers.Driver, limit time.Durati
 // must is attempt for calls that should succeed.
 func must(t testing.TB, d drivers.Driver, cmds ...drivers.Command) []drivers.Reply {
 	t.Helper()
-	replies, err := attempt(t, d, patience, cmds...)
+	replies, err := attempt(t, d, hangLimit, cmds...)
 	if err != nil {
 		t.Fatalf("%s: expected no error, seen %v", name(cmds), err)
 	}
@@ -610,7 +610,7 @@ func deadlineWithoutDone(t testing.TB, h DriverHarness) {
 			return deadlineOnly{context.WithoutCancel(t.Context()), time.Now().Add(limit)}
 		}
 		cmds := []drivers.Command{{"INCR", newKey(t, witness)}, {"PING"}}[:n]
-		if replies, err := call(ctx(patience), t, d, patience+slack, cmds...); err != nil || replies[0] != int64(1) {
+		if replies, err := call(ctx(hangLimit), t, d, hangLimit+slack, cmds...); err != nil || replies[0] != int64(1) {
 			t.Errorf("%s, answered: expected 1 and no error, seen %s, %v", name(cmds), show(replies), err)
 		}
 		r.swallowAfter(cmds[0][1])

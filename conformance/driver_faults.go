@@ -28,9 +28,9 @@ func unreachableIsNotSent(t testing.TB, h DriverHarness) {
 	}
 	d := openDriver(t, h, addr)
 	for range 2 { // a client may treat the second failure differently
-		_, err := attempt(t, d, patience, drivers.Command{"PING"})
+		_, err := attempt(t, d, hangLimit, drivers.Command{"PING"})
 		expectNotSent(t, "one command", err)
-		_, err = attempt(t, d, patience, drivers.Command{"PING"}, drivers.Command{"PING"})
+		_, err = attempt(t, d, hangLimit, drivers.Command{"PING"}, drivers.Command{"PING"})
 		expectNotSent(t, "a batch", err)
 	}
 }
@@ -59,7 +59,7 @@ func atMostOnce(t testing.TB, h DriverHarness) {
 			cmds[i] = drivers.Command{"INCR", keys[i]}
 		}
 		r.cutAfter(keys[0])
-		if replies, err := attempt(t, d, patience, cmds...); err == nil {
+		if replies, err := attempt(t, d, hangLimit, cmds...); err == nil {
 			t.Errorf("%s, its reply lost: expected an error, seen replies %s", name(cmds), show(replies))
 		}
 		if !r.seen() {
@@ -68,7 +68,7 @@ func atMostOnce(t testing.TB, h DriverHarness) {
 		}
 		// The server executes received commands even if the connection is closed, but perhaps a little later.
 		last := drivers.Command{"EXISTS", keys[batch-1]}
-		for end := time.Now().Add(patience); must(t, witness, last)[0] != int64(1) && time.Now().Before(end); {
+		for end := time.Now().Add(hangLimit); must(t, witness, last)[0] != int64(1) && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 		eventually(t, d, drivers.Command{"PING"}) // the driver has now sent everything that it would send
@@ -158,7 +158,7 @@ func endedContextSendsNothing(t testing.TB, h DriverHarness) {
 func opensWhileDown(t testing.TB, h DriverHarness) {
 	r := newRelay(t, h.Addr(t))
 	d := openDriver(t, h, r.addr)
-	_, err := attempt(t, d, patience, drivers.Command{"PING"})
+	_, err := attempt(t, d, hangLimit, drivers.Command{"PING"})
 	expectNotSent(t, "server down", err)
 	r.up(t)
 	eventually(t, d, drivers.Command{"PING"})
@@ -168,14 +168,14 @@ func recoversAfterOutage(t testing.TB, h DriverHarness) {
 	d, _, r := throughRelay(t, h)
 	r.down()
 	for range 3 {
-		if _, err := attempt(t, d, patience, drivers.Command{"PING"}); err == nil {
+		if _, err := attempt(t, d, hangLimit, drivers.Command{"PING"}); err == nil {
 			t.Errorf("server down: expected an error, seen none")
 		}
 	}
 	r.up(t)
 	eventually(t, d, drivers.Command{"PING"})
 	for range 20 { // for every connection that a pool may have kept
-		_, _ = attempt(t, d, patience, drivers.Command{"PING"}, drivers.Command{"PING"})
+		_, _ = attempt(t, d, hangLimit, drivers.Command{"PING"}, drivers.Command{"PING"})
 	}
 	expect(t, "server back", []drivers.Reply{"PONG", "PONG"},
 		must(t, d, drivers.Command{"PING"}, drivers.Command{"PING"}))
@@ -194,7 +194,7 @@ func closeIsIdempotentAndFinal(t testing.TB, h DriverHarness) {
 			if err := d.Close(); err != nil {
 				t.Errorf("Close: expected no error, seen %v", err)
 			}
-			_, err := attempt(t, d, patience, drivers.Command{"INCR", key})
+			_, err := attempt(t, d, hangLimit, drivers.Command{"INCR", key})
 			expectNotSent(t, "Do after Close", err)
 		}
 	}
@@ -245,23 +245,23 @@ func leavesAReplica(t testing.TB, h DriverHarness) {
 	for _, cmds := range [][]drivers.Command{{write}, {{"PING"}, write}} {
 		before := connectionsOf(t, d)
 		left := func() bool {
-			replies, err := attempt(t, d, patience, cmds...)
+			replies, err := attempt(t, d, hangLimit, cmds...)
 			if err == nil && replies[len(cmds)-1] != drivers.ServerError(text) {
 				t.Fatalf("%s: expected the refusal %q, seen %s", name(cmds), text, show(replies))
 			}
 			list, _ := must(t, witness, drivers.Command{"CLIENT", "LIST"})[0].(string)
 			return !slices.ContainsFunc(before, func(id string) bool { return strings.Contains(list, "id="+id+" ") })
 		}
-		if !until(patience, left) {
+		if !until(hangLimit, left) {
 			t.Errorf("%s, refused with READONLY for %v: expected new connections, seen those of before", name(cmds),
-				patience)
+				hangLimit)
 		}
 	}
 }
 
 // connectionsOf returns the IDs of the connections that several calls at a time use.
 func connectionsOf(t testing.TB, d drivers.Driver) []string {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	ids := make([]string, 4)
 	var calls sync.WaitGroup
@@ -369,7 +369,7 @@ func (r *relay) up(t testing.TB) {
 	t.Helper()
 	var l net.Listener
 	var err error
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(hangLimit); ; time.Sleep(10 * time.Millisecond) {
 		if l, err = net.Listen("tcp", r.addr); err == nil {
 			break
 		}

@@ -98,7 +98,7 @@ func (s *shards) newTag(t testing.TB, server int) string {
 // owner returns the index of the server that has the slot of a name.
 func (s *shards) owner(t testing.TB, name string) int {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(hangLimit); ; time.Sleep(10 * time.Millisecond) {
 		for i, server := range s.servers {
 			if _, has := must(t, server, drivers.Command{"EXISTS", name})[0].(int64); has {
 				return i
@@ -114,7 +114,7 @@ func (s *shards) owner(t testing.TB, name string) int {
 func (s *shards) subscribe(t testing.TB, channel string) (drivers.Subscription, *callLog) {
 	t.Helper()
 	e := newEar(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	sub, err := s.d.SubscribeShard(ctx, channel, e.listener())
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *shards) publish(t testing.TB, channel, payload string) (receivers int64
 	t.Helper()
 	const script = "return redis.call('SPUBLISH', KEYS[1], ARGV[1])"
 	var reply drivers.Reply
-	published := until(patience, func() (ok bool) { // a server that stood still is out of the cluster for a moment
+	published := until(hangLimit, func() (ok bool) { // a server that stood still is out of the cluster for a moment
 		reply = must(t, s.servers[s.owner(t, channel)], drivers.Command{"EVAL", script, "1", channel, payload})[0]
 		receivers, ok = reply.(int64)
 		return ok
@@ -165,7 +165,7 @@ func (s *shards) move(t testing.TB, name string, to int) {
 	set(from, "NODE", id(to))
 	// If the slot moved back before all know the epoch of its owner, its next owner could take it without an epoch of its
 	// own. A message that is under way from the last one would then take it away again, and no server would have it.
-	agreed := until(patience, func() bool { return s.epoch(t, from) == s.epoch(t, to) })
+	agreed := until(hangLimit, func() bool { return s.epoch(t, from) == s.epoch(t, to) })
 	if !agreed {
 		t.Fatalf("conformance: expected the servers of the cluster to agree on its epoch, seen %s and %s",
 			s.epoch(t, from), s.epoch(t, to))

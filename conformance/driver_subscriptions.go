@@ -62,7 +62,7 @@ func confirmedMeansDelivered(t testing.TB, h DriverHarness) {
 	channel := newChannel()
 	r.swallowAfter(channel)
 	_ = sub.Subscribe(channel)
-	for end := time.Now().Add(patience); !r.seen() && time.Now().Before(end); {
+	for end := time.Now().Add(hangLimit); !r.seen() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	if e.within(quiet, event{"subscribed", channel, ""}) {
@@ -162,7 +162,7 @@ func subscribeKeepsToTheContext(t testing.TB, h DriverHarness) {
 	}
 	// The context must not limit anything after the opening.
 	ctx, cancel := context.WithCancel(t.Context())
-	sub, err := open(ctx, t, d, patience, e.listener())
+	sub, err := open(ctx, t, d, hangLimit, e.listener())
 	if err != nil {
 		t.Fatalf("Subscribe: expected no error, seen %v", err)
 	}
@@ -242,7 +242,7 @@ func subscriptionDoesNotBlockCommands(t testing.TB, h DriverHarness) {
 	for range 4 {
 		sub, e := subscribe(t, d, newChannel())
 		for i := range 8 {
-			if replies, err := attempt(t, d, patience, drivers.Command{"SET", key, fmt.Sprint(i)},
+			if replies, err := attempt(t, d, hangLimit, drivers.Command{"SET", key, fmt.Sprint(i)},
 				drivers.Command{"GET", key}); err != nil {
 				t.Fatalf("commands beside subscriptions: expected no error, seen %v", err)
 			} else {
@@ -262,7 +262,7 @@ func subscriptionRefused(t testing.TB, h DriverHarness) {
 		t.Skip("the harness has no Refused")
 	}
 	e := newEar(t)
-	_, err := open(t.Context(), t, closeAtEnd(t, h.Refused(t)), patience, e.listener())
+	_, err := open(t.Context(), t, closeAtEnd(t, h.Refused(t)), hangLimit, e.listener())
 	var refusal drivers.ServerError
 	if !errors.As(err, &refusal) || strings.ToUpper(refusal.Code()) != refusal.Code() {
 		t.Errorf("Subscribe on a connection that the server refuses: expected a ServerError, seen %#v", err)
@@ -403,9 +403,9 @@ func open(ctx context.Context, t testing.TB, d drivers.Driver, limit time.Durati
 func subscribe(t testing.TB, d drivers.Driver, channels ...string) (drivers.Subscription, *callLog) {
 	t.Helper()
 	e := newEar(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
-	sub, err := open(ctx, t, d, patience+slack, e.listener())
+	sub, err := open(ctx, t, d, hangLimit+slack, e.listener())
 	if err != nil {
 		t.Fatalf("Subscribe: expected no error, seen %v", err)
 	}

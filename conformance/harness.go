@@ -232,7 +232,7 @@ func wantError(t testing.TB, what string, err error, want ...error) {
 // lock acquires key, which must be free.
 func lock(t testing.TB, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	start := time.Now()
 	lease, err := l.TryLock(ctx, key, opts...)
@@ -320,8 +320,8 @@ func nothingIsLeft(t testing.TB, h Harness) {
 		await(t, "Lock to return when its context has ended", w.done, slack)
 	}
 	unlock(t, holder)
-	waitUntilEmpty(t, s.Left, "after waiters have left", patience)
+	waitUntilEmpty(t, s.Left, "after waiters have left", hangLimit)
 	lock(t, ls[0], "expired", locker.TTL(h.short()), locker.NoRenewal())
 	unlock(t, lock(t, ls[0], "kept", locker.TTL(longTTL), locker.MinHold(h.short())))
-	waitUntilEmpty(t, s.Left, "after the time of locks was over", h.short()+patience)
+	waitUntilEmpty(t, s.Left, "after the time of locks was over", h.short()+hangLimit)
 }

@@ -312,7 +312,7 @@ var lockerProperties = []property[Harness]{
 // each lease, which must unlock it. asked is the time at which the successful call began.
 func contend(t testing.TB, ls []locker.Locker, rounds int,
 	inside func(lease locker.Lease, asked time.Time)) (holds int) {
-	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*hangLimit)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, l := range ls {
@@ -459,7 +459,7 @@ func waiterIsServed(t testing.TB, h Harness) {
 			unlocked.Store(true)
 			unlock(t, holder)
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 		lease, err := ls[i].Lock(ctx, "k", locker.TTL(longTTL))
 		cancel()
 		if err != nil {
@@ -473,13 +473,13 @@ func waiterIsServed(t testing.TB, h Harness) {
 			t.Errorf("expected the lock soon after Unlock, seen it after %v", late)
 		}
 		unlock(t, lease)
-		await(t, "Unlock to return", answered, patience)
+		await(t, "Unlock to return", answered, hangLimit)
 	}
 }
 
 func badInputIsRefused(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	for _, bad := range []struct {
 		key   string

@@ -66,12 +66,12 @@ func inspectionTells(t testing.TB, h Harness) {
 	// remaining time must therefore decrease by this much to count.
 	const less = 100 * time.Millisecond
 	var again inspect.Inspection
-	if !until(patience, func() bool {
+	if !until(hangLimit, func() bool {
 		again = seenOf(t, i, "k", inspect.Held)
 		return t.Failed() || again.Remaining <= seen.Remaining-less
 	}) {
 		t.Errorf("Inspect of a lock that remains for %v: expected less to remain after %v, seen %v", seen.Remaining,
-			patience, again.Remaining)
+			hangLimit, again.Remaining)
 	}
 	unlock(t, holder)
 	if time.Until(keptUntil) > h.short()/2 {
@@ -102,7 +102,7 @@ func forceReleaseTakes(t testing.TB, h Harness) {
 		t.Errorf("Extend by the owner, after a ForceRelease from another owner: expected no error, seen %v", err)
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	waiter := wait(ctx, ls[2], "k")
 	waiter.mustWait(t)
@@ -167,14 +167,14 @@ func labelNamesTheHolder(t testing.TB, h Harness) {
 	look("k", "after an Extend", first)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	w := wait(ctx, ls[1], "k", locker.Label(second))
-	await(t, "Lock to return at the end of its context", w.done, patience)
+	await(t, "Lock to return at the end of its context", w.done, hangLimit)
 	cancel()
 	// In real time, the store may be too slow to say who has the lock.
 	if errors.Is(w.err, context.DeadlineExceeded) && errors.Is(w.err, locker.ErrHeld) {
 		wantLabel("Lock whose context ends", labelOf(w.err), first)
 	}
 
-	ctx, cancel = context.WithTimeout(t.Context(), patience)
+	ctx, cancel = context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	told := make(chan string, 1)
 	ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(w lockertrace.Waiting) {
@@ -184,7 +184,7 @@ func labelNamesTheHolder(t testing.TB, h Harness) {
 		}
 	}})
 	w = wait(ctx, ls[1], "k", locker.Label(second))
-	w.settle(patience / 2) // until the store has said who has the lock
+	w.settle(hangLimit / 2) // until the store has said who has the lock
 	unlock(t, holder)
 	if <-w.done; w.err != nil {
 		t.Fatalf("Lock of a lock that was unlocked: expected a lease, seen %v", w.err)

@@ -27,7 +27,7 @@ func await(t testing.TB, what string, ch <-chan struct{}, limit time.Duration) {
 // successful attempt.
 func acquireWhenFree(t testing.TB, l locker.Locker, key string, opts ...locker.Option) (locker.Lease, time.Time) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(hangLimit); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		asked := time.Now()
 		lease, err := l.TryLock(t.Context(), key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)
 		prompt(t, asked)
@@ -38,7 +38,7 @@ func acquireWhenFree(t testing.TB, l locker.Locker, key string, opts ...locker.O
 			t.Fatalf("TryLock: expected a lease or ErrHeld, seen %v", err)
 		}
 	}
-	t.Fatalf("TryLock: expected the lock to become free within %v, seen ErrHeld for the whole time", patience)
+	t.Fatalf("TryLock: expected the lock to become free within %v, seen ErrHeld for the whole time", hangLimit)
 	return nil, time.Time{}
 }
 
@@ -56,7 +56,7 @@ func expiryFrees(t testing.TB, h Harness) {
 	}
 	lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
 	for _, l := range ls[1:] { // the first waiter crashes as well
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 		w := wait(ctx, l, "k", locker.TTL(h.short()), locker.NoRenewal())
 		await(t, "the lock to go to the waiter when its holder's TTL is over", w.done, h.short()+h.late()+slack)
 		cancel()
@@ -100,7 +100,7 @@ func untilIsConservative(t testing.TB, h Harness) {
 		var second locker.Lease
 		var at time.Time
 		if waits {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 			w := wait(ctx, ls[1], "k")
 			<-w.done
 			cancel()
@@ -296,7 +296,7 @@ func lossIsNoticed(t testing.TB, h Harness) {
 			}
 			unlock(t, thief)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 		next, err := ls[1].Lock(ctx, "k", locker.TTL(longTTL))
 		cancel()
 		if err != nil {

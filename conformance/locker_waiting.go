@@ -59,7 +59,7 @@ func (w *waiter) settle(pause time.Duration) {
 // mustWait is settle for Lockers that call Trace.Waiting.
 func (w *waiter) mustWait(t testing.TB) {
 	t.Helper()
-	await(t, "Trace.Waiting to be called", w.waits, patience)
+	await(t, "Trace.Waiting to be called", w.waits, hangLimit)
 }
 
 // serve waits for the lease, and unlocks it.
@@ -77,7 +77,7 @@ func (w *waiter) serve(t testing.TB, what string) {
 func nobodyStarves(t testing.TB, h Harness) {
 	const enough = 5
 	ls, _ := clients(t, h, crowd)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
 	var mu sync.Mutex
 	holds := make([]int, len(ls))
@@ -85,7 +85,7 @@ func nobodyStarves(t testing.TB, h Harness) {
 	over := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return slices.Min(holds) >= enough || time.Since(start) > patience
+		return slices.Min(holds) >= enough || time.Since(start) > hangLimit
 	}
 	var wg sync.WaitGroup
 	for i, l := range ls {
@@ -107,7 +107,7 @@ func nobodyStarves(t testing.TB, h Harness) {
 	}
 	wg.Wait()
 	if slices.Min(holds) < enough && !t.Failed() {
-		t.Errorf("expected each client to get the lock %d times within %v, seen %v", enough, patience, holds)
+		t.Errorf("expected each client to get the lock %d times within %v, seen %v", enough, hangLimit, holds)
 	}
 }
 
@@ -117,7 +117,7 @@ func servedInOrder(t testing.TB, h Harness) {
 	}
 	const rounds = 8 // clients that poll may be served in order by chance
 	ls, _ := clients(t, h, 6)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
 	for range rounds {
 		holder := lock(t, ls[0], "k", locker.TTL(longTTL))
@@ -155,7 +155,7 @@ func leavingWaiterStallsNobody(t testing.TB, h Harness) {
 	for i := range rounds {
 		holder, _ := acquireWhenFree(t, ls[0], "k") // the clean-up of the last round may take a moment
 		leaving, leave := context.WithCancel(t.Context())
-		staying, cancel := context.WithTimeout(t.Context(), patience)
+		staying, cancel := context.WithTimeout(t.Context(), hangLimit)
 		first := wait(leaving, ls[1], "k")
 		first.settle(stall) // with FIFO it is served before the next one
 		second := wait(staying, ls[2], "k")
@@ -211,7 +211,7 @@ func lostMessagesDelay(t testing.TB, h Harness) {
 			defer failing(t, s.LoseMessages)()
 		}
 		holder, _ := acquireWhenFree(t, ls[0], "k")
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 		w := wait(ctx, ls[1], "k")
 		w.settle(stall)
 		unlock(t, holder)
@@ -229,7 +229,7 @@ func minHoldKeeps(t testing.TB, h Harness) {
 		keptUntil := time.Now().Add(hold) // or slightly earlier: MinHold counts from the request
 		var next *waiter
 		if waiting {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 			defer cancel()
 			next = wait(ctx, ls[1], "k")
 			next.settle(stall)
@@ -465,7 +465,7 @@ func closeEndsWaiting(t testing.TB, h Harness) {
 	bound, tries := h.milliseconds()
 	ls, _ := clients(t, h, 1+tries)
 	holder := lock(t, ls[0], "k", locker.TTL(longTTL))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*hangLimit)
 	defer cancel()
 	best := time.Hour
 	for n := 1; n <= tries && best > bound; n++ {

@@ -113,7 +113,7 @@ func oneSlot() []string { return []string{"{many}a", "{many}b", "{many}c"} }
 // lockAll acquires keys, which must be free.
 func lockAll(t testing.TB, l locker.Locker, keys []string, opts ...locker.Option) *locker.AllLease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	start := time.Now()
 	lease, err := locker.TryLockAll(ctx, l, keys, opts...)
@@ -140,7 +140,7 @@ func manyAcquireAll(t testing.TB, h Harness) {
 		for what, call := range map[string]func(
 			context.Context, locker.Locker, []string, ...locker.Option,
 		) (*locker.AllLease, error){"LockAll": locker.LockAll, "TryLockAll": locker.TryLockAll} {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 			start := time.Now()
 			lease, err := call(ctx, ls[0], named, locker.TTL(longTTL))
 			cancel()
@@ -291,7 +291,7 @@ func manyLossEnds(t testing.TB, h Harness) {
 
 func manyExclude(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 3)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
 	keys := oneSlot()
 	inside := map[string]*atomic.Int32{}
@@ -415,10 +415,10 @@ func acquireMany(ctx context.Context, b stepper, reqs []locker.Request) (all []*
 // grabMany is acquireMany of locks that are free.
 func grabMany(t testing.TB, b stepper, reqs []locker.Request) []*holding {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	var all []*holding
-	err := within(t, "AcquireMany of free locks", patience, func() (err error) {
+	err := within(t, "AcquireMany of free locks", hangLimit, func() (err error) {
 		all, err = acquireMany(ctx, b, reqs)
 		return err
 	})
@@ -439,7 +439,7 @@ func manyGrantEach(t testing.TB, h Harness) {
 	if err := last.extend(t.Context(), longTTL); err != nil && last.sure(ttl) {
 		t.Errorf("Extend of one of several locks: expected no error, seen %v", err)
 	}
-	next, at := grabWhenFree(t, bs[1], keys[0], longTTL, ttl+patience)
+	next, at := grabWhenFree(t, bs[1], keys[0], longTTL, ttl+hangLimit)
 	if early := all[0].sent.Add(ttl).Sub(at); early > h.drift(ttl) {
 		t.Errorf("expected nobody to be granted the lock for %v from AcquireMany, seen it granted %v earlier", ttl, early)
 	}
@@ -490,7 +490,7 @@ func manyTouchNothing(t testing.TB, h Harness) {
 		for _, other := range slices.Delete(slices.Clone(keys), i, i+1) {
 			grab(t, bs[0], other, longTTL).must(t)
 		}
-		next, at := grabWhenFree(t, bs[1], key, longTTL, ttl+patience)
+		next, at := grabWhenFree(t, bs[1], key, longTTL, ttl+hangLimit)
 		late := at.Sub(holder.sent.Add(ttl))
 		if late > h.late() {
 			t.Errorf("expected a lock that AcquireMany found held to be free after its TTL of %v, seen it free %v later",
@@ -512,7 +512,7 @@ func manyOvertakeNobody(t testing.TB, h Harness) {
 	keys := oneSlot()
 	for _, key := range keys {
 		holder := grab(t, bs[0], key, longTTL)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 		defer cancel()
 		q := queue(ctx, bs[1], key, longTTL)
 		q.waits(t)
@@ -523,7 +523,7 @@ func manyOvertakeNobody(t testing.TB, h Harness) {
 				o.must(t)
 			}
 		}
-		await(t, "Queue to be granted the lock", q.done, patience)
+		await(t, "Queue to be granted the lock", q.done, hangLimit)
 		if q.err != nil {
 			t.Fatalf("Queue of a lock that was released: expected a grant, seen %v", q.err)
 		}

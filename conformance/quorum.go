@@ -232,7 +232,7 @@ func lateExtendIsNoValidity(t testing.TB, h QuorumHarness) {
 		late, _ := q.split(first, q.minority+1)
 		for _, delay := range []time.Duration{ttl / 4, ttl * 3 / 2} {
 			lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.TTL(ttl), locker.NoRenewal())
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 			before := lease.Until()
 			end := hanging.inject(t, late)
 			var start time.Time
@@ -298,7 +298,7 @@ func leasesHeal(t testing.TB, h QuorumHarness) {
 	heals := func(what string, lease locker.Lease) bool {
 		t.Helper()
 		on := 0
-		if until(patience, func() bool {
+		if until(hangLimit, func() bool {
 			if err := lease.Extend(t.Context()); errors.Is(err, locker.ErrLost) {
 				return true
 			}
@@ -394,7 +394,7 @@ func splitVotesEnd(t testing.TB, h QuorumHarness) {
 	q.ready(t)
 	for range 5 {
 		key := q.key()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*hangLimit)
 		begin := make(chan struct{})
 		var start time.Time
 		var first atomic.Int64
@@ -434,7 +434,7 @@ func cleanupWakesNobody(t testing.TB, h QuorumHarness) {
 	for first := range q.Nodes {
 		key := q.key()
 		holder := q.everywhere(t, q.ls[0], key, nil, locker.NoRenewal())
-		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*hangLimit)
 		defer cancel()
 		var told atomic.Int32 // notifications, as opposed to polls
 		waiter := wait(lockertrace.With(ctx, &lockertrace.Trace{Woken: func(w lockertrace.Wake) {

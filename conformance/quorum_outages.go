@@ -38,7 +38,7 @@ func survivesAMinority(t testing.TB, h QuorumHarness) {
 		wantHeld(t, q.ls[1], key)
 		unlock(t, lease)
 		for i, l := range q.ls {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 			next, err := l.Lock(ctx, key, locker.TTL(longTTL))
 			cancel()
 			if err != nil {
@@ -56,7 +56,7 @@ func survivesAMinority(t testing.TB, h QuorumHarness) {
 func extended(t testing.TB, what string, lease locker.Lease) {
 	t.Helper()
 	var err error
-	if !until(patience, func() bool { err = lease.Extend(t.Context()); return err == nil || lease.Err() != nil }) ||
+	if !until(hangLimit, func() bool { err = lease.Extend(t.Context()); return err == nil || lease.Err() != nil }) ||
 		err != nil {
 		t.Fatalf("%s: expected no error, seen %v", what, err)
 	}
@@ -367,8 +367,8 @@ func lockedOn(nodes []QuorumNode, key string) (n int) {
 func wantFree(t testing.TB, what string, nodes []QuorumNode, key string) {
 	t.Helper()
 	left := 0
-	if !until(patience, func() bool { left = lockedOn(nodes, key); return left == 0 }) {
-		t.Errorf("%s: expected a lock on none of %d nodes, seen it on %d after %v", what, len(nodes), left, patience)
+	if !until(hangLimit, func() bool { left = lockedOn(nodes, key); return left == 0 }) {
+		t.Errorf("%s: expected a lock on none of %d nodes, seen it on %d after %v", what, len(nodes), left, hangLimit)
 	}
 }
 
@@ -430,9 +430,9 @@ func (q *quorum) key() string {
 // patiently calls f with a context that lasts longer than any budget.
 func patiently(t testing.TB, what string, f func(ctx context.Context) error) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
-	return within(t, what, patience, func() error { return f(ctx) })
+	return within(t, what, hangLimit, func() error { return f(ctx) })
 }
 
 // noQuorum calls f, and checks that it fails within the budget because there is no majority.

@@ -17,7 +17,7 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-const patience = 30 * time.Second // of these tests, for a machine that is busy
+const hangLimit = 30 * time.Second // of these tests, for a machine that is busy
 
 // TestRealServers lets candidates with all drivers compete for one key, on one Redis and on a Redlock. A leader
 // resigns, one dies without a release, and one ends. If the machine stalls, leaders lose their leases and others miss
@@ -194,7 +194,7 @@ func (c *contest) next() (elected, error) {
 		}
 		c.last = now
 		return now, nil
-	case <-time.After(patience):
+	case <-time.After(hangLimit):
 		return elected{}, errors.New("nobody leads")
 	}
 }
@@ -213,7 +213,7 @@ func (c *contest) nextAtOnce() (elected, error) {
 
 // waiting returns when n candidates wait.
 func (c *contest) waiting(n int) error {
-	end := time.After(patience)
+	end := time.After(hangLimit)
 	for {
 		waiting := 0
 		for _, one := range c.rivals {
@@ -235,7 +235,7 @@ func (c *contest) waiting(n int) error {
 // sees checks that an observer learns of the leader.
 func (c *contest) sees(t *testing.T, l locker.Locker, want elected) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	for leader, err := range election.Observe(ctx, l, c.key) {
 		if err == nil && leader.Term == want.term {

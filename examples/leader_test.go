@@ -115,7 +115,7 @@ func TestLeader(t *testing.T) {
 				return start(t, "leader", []string{"LOCKER_URL=" + urls(driver), "LOCKER_JOURNAL=" + o.journal},
 					"-candidates", "1", "-term", "0", "-for", "0", "-tick", "20ms")
 			}
-			const patience = 20 * time.Second
+			const hangLimit = 20 * time.Second
 			var rest []*program // they compete
 			leads := func(within time.Duration, n int) *program {
 				t.Helper()
@@ -137,9 +137,9 @@ func TestLeader(t *testing.T) {
 				rest = append(rest, candidate(driver))
 			}
 
-			first := leads(patience, 0)
+			first := leads(hangLimit, 0)
 			ends(first)
-			second := leads(patience, len(o.ticks()))
+			second := leads(hangLimit, len(o.ticks()))
 			assert.Contains(t, first.stdout.String(), "steps down")
 
 			require.NoError(t, second.Process.Kill())
@@ -149,15 +149,15 @@ func TestLeader(t *testing.T) {
 			// The leader is stopped in the middle of its term, between two pieces of work.
 			rest = append(rest, candidate(drivers[0]))
 			n := len(o.ticks())
-			o.next(n, patience, third)
+			o.next(n, hangLimit, third)
 			require.NoError(t, third.Process.Signal(syscall.SIGSTOP))
 			fourth := leads(ttl+5*time.Second, stopped(t, o))
 			rest = append(rest, third)
 			require.NoError(t, third.Process.Signal(syscall.SIGCONT))
 			n = len(o.ticks())
-			require.Eventually(t, func() bool { return len(o.ticks()) > n+20 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return len(o.ticks()) > n+20 }, hangLimit, time.Millisecond)
 			ends(fourth)
-			require.Same(t, third, leads(patience, len(o.ticks())))
+			require.Same(t, third, leads(hangLimit, len(o.ticks())))
 			ends(third)
 			assert.Contains(t, third.stdout.String(), "lock lost: expired")
 

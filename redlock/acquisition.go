@@ -11,9 +11,9 @@ import (
 	"github.com/golocker/locker/internal/validity"
 )
 
-// firstPatience is how long a first node may take to answer before the next node takes its place. It is a quarter of
+// firstTimeout is how long a first node may take to answer before the next node takes its place. It is a quarter of
 // the budget if that is less, so that two first nodes may fail.
-const firstPatience = 50 * time.Millisecond
+const firstTimeout = 50 * time.Millisecond
 
 // acquisition carries out one election. It sends what the election asks for, and tells the election the answers.
 type acquisition struct {
@@ -29,10 +29,10 @@ type acquisition struct {
 	// contested: a node has refused a raise, so somebody else has the lock there by now.
 	contested bool
 
-	pace    time.Duration // between first nodes; see firstPatience
-	next    time.Time     // when the next node takes the place of the first one
-	patient time.Time     // until when it waits while it competes with others; zero: it has not competed yet
-	gaveUp  bool          // it stopped waiting for nodes that had not answered while others had
+	pace       time.Duration // between first nodes; see firstTimeout
+	next       time.Time     // when the next node takes the place of the first one
+	votesUntil time.Time     // until when it waits while it competes with others; zero: it has not competed yet
+	gaveUp     bool          // it stopped waiting for nodes that had not answered while others had
 
 	lease *lease // what the acquisition has become if it was won; nil: its grants are undone
 }
@@ -53,7 +53,7 @@ type raise struct {
 // so that there is no need to ask one node first.
 func newAcquisition(ctx context.Context, b *backend, req locker.Request, inTurn bool) *acquisition {
 	n, limit := len(b.nodes), min(b.budget, req.TTL/2)
-	a := &acquisition{fanout: b.fanout(limit), req: req, ballots: make([]ballot, n), pace: min(firstPatience, limit/4)}
+	a := &acquisition{fanout: b.fanout(limit), req: req, ballots: make([]ballot, n), pace: min(firstTimeout, limit/4)}
 	a.trace, a.next = b.trace(ctx, opAcquire), a.start.Add(a.pace)
 	var first int
 	first, a.hint = b.hints.recall(req.Key, n)
@@ -79,10 +79,10 @@ func (a *acquisition) until() time.Time {
 	}
 	until := a.end
 	if a.competing() {
-		if a.patient.IsZero() {
-			a.patient = time.Now().Add(a.b.health.patience(a.election.asked &^ a.seen))
+		if a.votesUntil.IsZero() {
+			a.votesUntil = time.Now().Add(a.b.health.timeout(a.election.asked &^ a.seen))
 		}
-		until = earlier(until, a.patient)
+		until = earlier(until, a.votesUntil)
 	}
 	if a.election.first >= 0 {
 		until = earlier(until, a.next)
@@ -102,7 +102,7 @@ func (a *acquisition) overdue() {
 	switch until := a.until(); {
 	case until.Equal(a.end), a.election.outcome() == lost:
 		a.fanout.overdue()
-	case until.Equal(a.patient) && a.competing():
+	case until.Equal(a.votesUntil) && a.competing():
 		a.gaveUp = true
 		a.fanout.overdue()
 	default:

@@ -18,7 +18,7 @@ import (
 
 // An acquisition that has stopped waiting for silent nodes, and then got a majority, waits for the raises as long as
 // its budget allows.
-func TestPatienceIsForVotes(t *testing.T) {
+func TestTimeoutIsForVotes(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		const held, slow, silent = 2, 3, 4
 		b, nodes := quorum(t, func(i int) simnode.Network {
@@ -28,9 +28,9 @@ func TestPatienceIsForVotes(t *testing.T) {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				case i == slow: // the third to grant
-					time.Sleep(minPatience / 4)
+					time.Sleep(minTimeout / 4)
 				case wire.Calls(cmds[0], "raise"):
-					time.Sleep(2 * minPatience)
+					time.Sleep(2 * minTimeout)
 				}
 				return execute(), nil
 			}
@@ -115,14 +115,14 @@ func TestLostAcquisitionLeavesNothingUnderWay(t *testing.T) {
 	})
 }
 
-// After a stall of the process, the answers, the end of the patience and the end of the budget are ready at the same
+// After a stall of the process, the answers, the end of the timeout and the end of the budget are ready at the same
 // time. The answers count, whichever is noticed first.
 func TestVotesThatHaveComeCount(t *testing.T) {
 	for name, tt := range map[string]struct {
 		others int // nodes that somebody else has
 		at     int // the vote that the process is stalled after
 		stall  time.Duration
-	}{"patience": {2, 4, 2 * minPatience}, "budget": {0, 1, 2 * DefaultBudget}} {
+	}{"timeout": {2, 4, 2 * minTimeout}, "budget": {0, 1, 2 * DefaultBudget}} {
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				b, _ := quorum(t, func(i int) simnode.Network {

@@ -35,7 +35,7 @@ func TestContextEndsAtEachMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, driver string) {
-				r := newRig(t, driver, 5, patient)
+				r := newRig(t, driver, 5, longTimeout)
 				steps := 0
 				for n := 1; ; n++ {
 					if n > 40 {
@@ -63,7 +63,7 @@ func TestContextEndsAtEachMessage(t *testing.T) {
 					} else if ctx.Err() != nil {
 						wantErr(t, err, context.Canceled, locker.ErrNoQuorum, locker.ErrUnavailable)
 					}
-					if took := time.Since(start); took > patient/2 {
+					if took := time.Since(start); took > longTimeout/2 {
 						t.Errorf("n = %d: took %v", n, took)
 					}
 					cancel()
@@ -94,7 +94,7 @@ func TestFaultAtEachMessage(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
 		sideBySide(t, []string{"one round", "two rounds"}, func(t *testing.T, rounds string) {
-			loud, deaf := newRig(t, driver, 5, patient), (*rig)(nil)
+			loud, deaf := newRig(t, driver, 5, longTimeout), (*rig)(nil)
 			actions := map[string]fault.Action{
 				"cut before": fault.CutBefore, "cut after": fault.CutAfter, "duplicated": fault.Duplicate,
 				"dropped": fault.Drop, "answer dropped": fault.DropReply, "late": fault.Delay(50 * time.Millisecond),

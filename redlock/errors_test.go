@@ -26,7 +26,7 @@ func hold(t testing.TB, s *redistest.Server, owner string, ms int) {
 // answered calls f with longer and longer times, from wait on, until so many nodes have answered the attempt within
 // them. On a machine that stalls, a context may end before anything was sent, and then there is only its own error.
 func answered(nodes int, wait time.Duration, f func(wait time.Duration) error) (err error) {
-	for ; wait < patient/2; wait *= 2 {
+	for ; wait < longTimeout/2; wait *= 2 {
 		err = f(wait)
 		var q *redlock.QuorumError
 		if !errors.As(err, &q) {
@@ -58,7 +58,7 @@ func TestErrors(t *testing.T) {
 		outcomes string        // of the nodes, in order; * is any
 		text     []string      // {0}, {1}, …: the nodes' names
 		until    bool          // the first errors may still be about connections that died
-		budget   time.Duration // 0: patient
+		budget   time.Duration // 0: longTimeout
 		least    time.Duration
 		most     time.Duration
 	}{
@@ -239,7 +239,7 @@ func TestErrors(t *testing.T) {
 				eventually(t, 30*time.Second, "the error", func() bool {
 					// An exchange with a node that hangs outlasts the attempt, also one that a stall makes long. A
 					// client that has seen a split vote would ask one node first for a while.
-					l := c.client(t, driver, redlock.Budget(cmp.Or(tt.budget, patient)), redlock.Timeout(patient))
+					l := c.client(t, driver, redlock.Budget(cmp.Or(tt.budget, longTimeout)), redlock.Timeout(longTimeout))
 					err = tt.do(t, c, l)
 					if late() {
 						return false
@@ -298,7 +298,7 @@ func TestWrongPassword(t *testing.T) {
 			ds = append(ds, d)
 		}
 		log := newLog()
-		l, err := redlock.New(ds, redlock.Names(c.addrs()...), redlock.Logger(log.Logger), redlock.Budget(patient))
+		l, err := redlock.New(ds, redlock.Names(c.addrs()...), redlock.Logger(log.Logger), redlock.Budget(longTimeout))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func TestMinorityFails(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
 		c := startCluster(t, 5)
-		l := c.client(t, driver, redlock.Timeout(patient))
+		l := c.client(t, driver, redlock.Timeout(longTimeout))
 		cycles := func(what string, alive ...int) {
 			t.Helper()
 			var took []time.Duration
@@ -39,7 +39,7 @@ func TestMinorityFails(t *testing.T) {
 					c[i : i+1].wantNoLocks(t)
 				}
 			}
-			if best, worst := slices.Min(took), slices.Max(took); best > 250*time.Millisecond || worst > patient/2 {
+			if best, worst := slices.Min(took), slices.Max(took); best > 250*time.Millisecond || worst > longTimeout/2 {
 				t.Errorf("%s: a cycle takes from %v to %v", what, best, worst)
 			}
 		}
@@ -144,7 +144,7 @@ func TestMajorityFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, driver string) {
 				c := startCluster(t, 5)
-				l := c.client(t, driver, redlock.Budget(budget), redlock.Timeout(patient))
+				l := c.client(t, driver, redlock.Budget(budget), redlock.Timeout(longTimeout))
 				eventually(t, 30*time.Second, "it works at first", func() bool { return tryCycle(t.Context(), l, "k") == nil })
 				c.wantNoLocks(t)
 				tt.fail(c)
@@ -153,7 +153,7 @@ func TestMajorityFails(t *testing.T) {
 					t.Helper()
 					start := time.Now()
 					_, err = l.Lock(t.Context(), "k", locker.TTL(longTTL))
-					if took := time.Since(start); took > patient/2 {
+					if took := time.Since(start); took > longTimeout/2 {
 						t.Errorf("took %v, with a budget of %v", took, budget)
 					}
 					wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
@@ -191,7 +191,7 @@ func TestMajorityFailsUnderALease(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
 		c := startCluster(t, 5)
-		l := c.client(t, driver, redlock.Budget(300*time.Millisecond), redlock.Timeout(patient))
+		l := c.client(t, driver, redlock.Budget(300*time.Millisecond), redlock.Timeout(longTimeout))
 		lease := c.lockAll(t, l, "k")
 		for _, s := range c[:3] {
 			s.Pause()

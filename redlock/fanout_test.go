@@ -8,7 +8,7 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// wavering is an operation whose patience grows at the moment at which it is over, and then does not.
+// wavering is an operation whose time limit grows at the moment at which it is over, and then does not.
 type wavering struct {
 	asker
 	end   time.Time
@@ -26,7 +26,7 @@ func (w *wavering) until() time.Time {
 func (w *wavering) overdue() { w.end = time.Time{} }
 
 // What until returns may depend on what other operations learn at the same time, as the habits of nodes do.
-func TestCollectEndsAlthoughPatienceWavers(t *testing.T) {
+func TestCollectEndsAlthoughTheLimitWavers(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		f := fanout{b: &backend{closing: make(chan struct{})}, ready: make(chan *node.Call)}
 		stop := time.AfterFunc(time.Hour, func() { close(f.b.closing) })

@@ -37,31 +37,31 @@ func (h *health) failed(i int) {
 func (h *health) isFaulty(i int) bool { return nodeSet(h.faulty.Load()).has(i) }
 
 const (
-	// minPatience is for nodes that have been answering. It covers a stall of a busy machine.
-	minPatience = 50 * time.Millisecond
-	// quietPatience is for nodes that did not answer the last time either.
-	quietPatience = 5 * time.Millisecond
+	// minTimeout is for nodes that have been answering. It covers a stall of a busy machine.
+	minTimeout = 50 * time.Millisecond
+	// quietTimeout is for nodes that did not answer the last time either.
+	quietTimeout = 5 * time.Millisecond
 )
 
-// patience returns how long an acquisition waits for nodes after a majority has answered and somebody else holds some
+// timeout returns how long an acquisition waits for nodes after a majority has answered and somebody else holds some
 // of it. That is four times what the slowest of the nodes took last, or very short if none of them answered last time.
 // If two of five nodes hang, attempts that wait for them with their whole budget keep their grants from each other, and
 // none of them wins.
-func (h *health) patience(nodes nodeSet) time.Duration {
-	d := quietPatience
+func (h *health) timeout(nodes nodeSet) time.Duration {
+	d := quietTimeout
 	(nodes &^ nodeSet(h.quiet.Load())).each(func(i int) {
-		d = max(d, minPatience, 4*time.Duration(h.latency[i].Load()))
+		d = max(d, minTimeout, 4*time.Duration(h.latency[i].Load()))
 	})
 	return d
 }
 
 // expected returns how long the slowest of the nodes may take to answer now: four times what it took last, and at most
-// minPatience. It returns 0 if none of them can be expected to answer.
+// minTimeout. It returns 0 if none of them can be expected to answer.
 func (h *health) expected(nodes nodeSet) (d time.Duration) {
 	(nodes &^ nodeSet(h.quiet.Load())).each(func(i int) {
 		d = max(d, time.Millisecond, 4*time.Duration(h.latency[i].Load()))
 	})
-	return min(d, minPatience)
+	return min(d, minTimeout)
 }
 
 // first returns i, or the next node after it that is not known to be silent.

@@ -82,7 +82,7 @@ func (c cluster) tapped(t testing.TB, driver string, wrap func(i int, d drivers.
 		ds = append(ds, wrap(i, open(t, driver, s.Addr())))
 	}
 	opts = append([]redlock.Option{
-		redlock.Names(c.addrs()...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Budget(patient),
+		redlock.Names(c.addrs()...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Budget(longTimeout),
 	}, opts...)
 	l, err := redlock.New(ds, opts...)
 	if err != nil {
@@ -129,7 +129,7 @@ func newRig(t *testing.T, driver string, n int, timeout time.Duration, opts ...r
 	}
 	opts = append([]redlock.Option{
 		redlock.Names(addrs...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout),
-		redlock.Budget(patient),
+		redlock.Budget(longTimeout),
 	}, opts...)
 	l, err := redlock.New(ds, opts...)
 	if err != nil {

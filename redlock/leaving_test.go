@@ -82,8 +82,8 @@ func (c cluster) waitersLeave(t *testing.T, holder, waiter locker.Locker, key st
 	return most
 }
 
-// shortestPatience is how long a waiter waits at least for the node that keeps the queue. See quietPatience.
-const shortestPatience = 5 * time.Millisecond
+// shortestTimeout is how long a waiter waits at least for the node that keeps the queue. See quietTimeout.
+const shortestTimeout = 5 * time.Millisecond
 
 // leaveWhenAllIsAnswered lets l wait for key. It makes an attempt, learns that others want the lock, and gives up when
 // all nodes have answered that attempt. It counts the answers that it has not heard nevertheless.
@@ -100,12 +100,12 @@ func leaveWhenAllIsAnswered(t *testing.T, l locker.Locker, key string) (unheard 
 			cancel()
 		}
 	}
-	patience := time.AfterFunc(5*time.Second, func() {
+	timer := time.AfterFunc(5*time.Second, func() {
 		mu.Lock()
 		defer mu.Unlock()
 		leave(true)
 	})
-	defer patience.Stop()
+	defer timer.Stop()
 	traced := lockertrace.With(ctx, &lockertrace.Trace{
 		Waiting: func(lockertrace.Waiting) {
 			mu.Lock()
@@ -121,7 +121,7 @@ func leaveWhenAllIsAnswered(t *testing.T, l locker.Locker, key string) (unheard 
 				open++
 			case ctx.Err() == nil && v.Late:
 				open--
-				if v.Duration > shortestPatience { // it may have left the queue of this node for that of the next one
+				if v.Duration > shortestTimeout { // it may have left the queue of this node for that of the next one
 					unheard.Add(1)
 				}
 				leave(false)

@@ -56,9 +56,9 @@ func open(t testing.TB, driver, addr string) drivers.Driver {
 	return d
 }
 
-// patient is the budget of clients in tests that are about something else: on a machine that stalls a majority may take
-// longer than the default to answer.
-const patient = 20 * time.Second
+// longTimeout is the budget of clients in tests that are about something else: on a machine that stalls a majority may
+// take longer than the default to answer.
+const longTimeout = 20 * time.Second
 
 // client makes a client of the cluster. driver "mixed" gives neighbours different drivers.
 func (c cluster) client(t testing.TB, driver string, opts ...redlock.Option) *locker.Client {
@@ -78,7 +78,7 @@ func client(t testing.TB, driver string, addrs []string, opts ...redlock.Option)
 		ds = append(ds, open(t, name, addr))
 	}
 	opts = append([]redlock.Option{
-		redlock.Names(addrs...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Budget(patient),
+		redlock.Names(addrs...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Budget(longTimeout),
 	}, opts...)
 	l, err := redlock.New(ds, opts...)
 	if err != nil {

@@ -37,7 +37,7 @@ func TestNewWithNodesDownOrHung(t *testing.T) {
 				}()
 				var ds []drivers.Driver
 				for _, s := range c {
-					d, err := drivers.Open(t.Context(), driver, drivers.Config{Network: "tcp", Addr: s.Addr(), Timeout: patient})
+					d, err := drivers.Open(t.Context(), driver, drivers.Config{Network: "tcp", Addr: s.Addr(), Timeout: longTimeout})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -46,7 +46,7 @@ func TestNewWithNodesDownOrHung(t *testing.T) {
 				start := time.Now()
 				l, err := redlock.New(ds, redlock.Budget(200*time.Millisecond), redlock.Timeout(time.Second),
 					redlock.Logger(newLog().Logger))
-				if took := time.Since(start); err != nil || took > patient/2 {
+				if took := time.Since(start); err != nil || took > longTimeout/2 {
 					t.Fatalf("New takes %v: %v", took, err)
 				}
 				defer l.Close()

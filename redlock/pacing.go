@@ -100,18 +100,18 @@ func (p *pacing) alone(now time.Time) decision {
 	return next
 }
 
-// hurry makes the waiter ask the nodes at the latest when its patience is over. Waiters that have begun to wait at the
+// hurry makes the waiter ask the nodes at the latest when pollAfter is over. Waiters that have begun to wait at the
 // same time should not all ask at the same time.
 func (p *pacing) hurry(now time.Time, s node.Standing, next *decision) {
-	rest := p.patience(s) - now.Sub(p.since)
+	rest := p.pollAfter(s) - now.Sub(p.since)
 	if next.late = rest <= 0; !next.late {
 		next.pause = min(next.pause, rest+rand.N(3*maxBackoff))
 	}
 }
 
-// patience is how long a waiter does not ask if it is not notified. The node that keeps the queue may have the lock of
+// pollAfter is how long a waiter does not ask if it is not notified. The node that keeps the queue may have the lock of
 // a dead owner that has no other node, or its clean-up may have notified nobody.
-func (p *pacing) patience(s node.Standing) time.Duration {
+func (p *pacing) pollAfter(s node.Standing) time.Duration {
 	if p.failing || p.moved {
 		return faultRetry
 	}

@@ -94,7 +94,7 @@ func TestPacing(t *testing.T) {
 			assert.GreaterOrEqual(t, d.pause, min(again, soon<<i/2))
 		}
 	})
-	t.Run("patience", func(t *testing.T) {
+	t.Run("poll", func(t *testing.T) {
 		for s, most := range map[node.Standing]time.Duration{taken: overdue, between: overdue, behind: 3 * overdue} {
 			p := begun()
 			d := p.stood(at(most-time.Millisecond), s, false)

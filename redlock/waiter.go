@@ -9,8 +9,8 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// turnPatience bounds how long the node that keeps the queue may take to answer before the next one takes its place.
-const turnPatience = 500 * time.Millisecond
+// turnTimeout bounds how long the node that keeps the queue may take to answer before the next one takes its place.
+const turnTimeout = 500 * time.Millisecond
 
 // waiter is one call of Queue, or of Acquire, which makes one attempt.
 type waiter struct {
@@ -168,7 +168,7 @@ func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
 		}
 		i := w.turn.node
 		start := time.Now()
-		tctx, cancel := context.WithTimeout(ctx, min(turnPatience, w.b.health.patience(only(i))))
+		tctx, cancel := context.WithTimeout(ctx, min(turnTimeout, w.b.health.timeout(only(i))))
 		closing := w.req.Wait.Closing() // the goroutine may run when the call has ended
 		go func() {                     // Close ends the wait for a node that hangs
 			select {

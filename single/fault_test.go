@@ -43,8 +43,8 @@ type rig struct {
 	client *locker.Client
 }
 
-// patient is the time-out of clients in tests that are not about silence: more than a machine stalls for.
-const patient = 20 * time.Second
+// longTimeout is the time-out of clients in tests that are not about silence: more than a machine stalls for.
+const longTimeout = 20 * time.Second
 
 func newRig(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, timeout time.Duration) *rig {
 	s := redistest.Start(t)
@@ -77,7 +77,7 @@ func TestContextCancelledWhileTheCommandIsInFlight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				r := newRig(t, build, patient)
+				r := newRig(t, build, longTimeout)
 				r.proxy.Handle(nth(1, action, isAcquire))
 				last := len(r.proxy.Requests())
 				ctx, cancel := context.WithCancel(t.Context())
@@ -100,7 +100,7 @@ func TestReplyLostAfterExecution(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]fault.Action{"connection cut": fault.CutAfter, "silence": fault.DropReply} {
 		t.Run(name, func(t *testing.T) {
-			timeout := patient
+			timeout := longTimeout
 			if name == "silence" {
 				timeout = time.Second
 			}
@@ -122,7 +122,7 @@ func TestReplyLostAfterExecution(t *testing.T) {
 // Proxies and clients that resend must not make an owner lose to itself.
 func TestAcquisitionExecutedTwiceIsGranted(t *testing.T) {
 	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		r := newRig(t, build, patient)
+		r := newRig(t, build, longTimeout)
 		r.proxy.Handle(nth(1, fault.Duplicate, isAcquire))
 		l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
 		if err != nil {
@@ -141,7 +141,7 @@ func TestReleaseReplyLost(t *testing.T) {
 		"after execution": fault.CutAfter} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				r := newRig(t, build, patient)
+				r := newRig(t, build, longTimeout)
 				l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
 				if err != nil {
 					t.Fatal(err)
@@ -203,16 +203,16 @@ func TestCallerReturnsPromptlyFromAHungServer(t *testing.T) {
 		} {
 			best := time.Hour
 			for try := 0; try < 2 || try < 50 && best > 50*time.Millisecond; try++ {
-				const patience = 20 * time.Millisecond
+				const limit = 20 * time.Millisecond
 				start := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				if try%2 == 1 { // clients treat the two ends of a context differently
 					cancel()
 					ctx, cancel = context.WithCancel(t.Context())
-					time.AfterFunc(patience, cancel)
+					time.AfterFunc(limit, cancel)
 				}
 				err := call(ctx)
-				late := time.Since(start) - patience
+				late := time.Since(start) - limit
 				if ctx.Err() == nil {
 					t.Fatalf("%s: returned %v before its context ended", what, err)
 				}

@@ -21,13 +21,13 @@ import (
 func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 	ctx, cancel := p.bounded(limit)
 	defer cancel()
-	patience := p.patience(limit)
+	until := p.replicasUntil(limit)
 	for requests := p.requests(batch); len(requests) > 0; {
 		words := make([]drivers.Command, len(requests), len(requests)+1)
 		for i := range requests {
 			words[i] = requests[i].Words
 		}
-		words = p.confirming(words, patience)
+		words = p.confirming(words, until)
 		var replies []drivers.Reply
 		err := errClosedUnsent
 		if p.ctx.Err() == nil { // otherwise Close has begun before this goroutine came to run
@@ -339,9 +339,9 @@ func isForeign(e drivers.ServerError) bool {
 	return e.Code() == "WRONGTYPE" || strings.HasPrefix(e.Error(), "ERR Key should be of string type")
 }
 
-// patience returns until when an exchange that begins now may wait for replicas. If there is little time for the
+// replicasUntil returns until when an exchange that begins now may wait for replicas. If there is little time for the
 // exchange, the WAIT ends before, so that the connection is not given up with a WAIT that is unanswered.
-func (p *Pipeline) patience(limit time.Duration) time.Time {
+func (p *Pipeline) replicasUntil(limit time.Duration) time.Time {
 	return time.Now().Add(min(p.replicas.Timeout, limit*3/4))
 }
 

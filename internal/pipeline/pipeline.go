@@ -410,16 +410,16 @@ func (p *Pipeline) admit(c *Call) (free bool, err error) {
 // run is the goroutine of a sender, whose first command is c.
 func (p *Pipeline) run(c *Call) {
 	s := &sender{next: make(chan *Call, 1)}
-	patience := time.NewTimer(senderIdle)
-	defer patience.Stop()
+	idle := time.NewTimer(senderIdle)
+	defer idle.Stop()
 	for c != nil {
 		for batch := []*Call{c}; batch != nil; batch = p.take(s) {
 			p.exchange(batch, p.timeout)
 		}
-		patience.Reset(senderIdle)
+		idle.Reset(senderIdle)
 		select {
 		case c = <-s.next:
-		case <-patience.C:
+		case <-idle.C:
 			c = p.dismiss(s)
 		}
 	}

@@ -60,14 +60,14 @@ func TestValueOfALock(t *testing.T) {
 	if r := x.enqueue("b", "10000:0:0:"); len(r) != 6 || r[5] != "a host/ä" {
 		t.Errorf("one that does not wait is told %v", r)
 	}
-	if r := x.enqueue("b", patient); len(r) != 6 || r[5] != "a host/ä" {
+	if r := x.enqueue("b", usualArgs); len(r) != 6 || r[5] != "a host/ä" {
 		t.Errorf("one that waits is told %v", r)
 	}
 	x.value(want + "+")
 	if r := (turns{x}).ask("w", forTurn); len(r) != 6 || r[5] != "a host/ä" {
 		t.Errorf("one that waits for the turn is told %v", r)
 	}
-	if r := x.enqueue("b", patient); r[5] != "a host/ä" {
+	if r := x.enqueue("b", usualArgs); r[5] != "a host/ä" {
 		t.Errorf("of a lock with a mark, one that waits is told %v", r)
 	}
 	x.is("another owner", send(t, x.n, acquireScript, acquireCommand("c", 1, 0)).([]drivers.Reply)[3:],

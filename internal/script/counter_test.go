@@ -90,13 +90,13 @@ func TestLocksOfASlotShareACounter(t *testing.T) {
 // owner is told again, what an extension and a raise compare with, and what a release certifies.
 func TestOtherLocksOfTheSlotDoNotChangeALocksCounter(t *testing.T) {
 	x := newQueue(t)
-	token := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
+	token := x.granted("a", x.enqueue("a", usualArgs), 0, 10*time.Second)
 	elsewhere := func() string {
 		x.s.Cmd(t, "SET", x.k.Fence(), script.CounterText(uint64(token)+1000))
 		return script.CounterText(uint64(token) + 1000)
 	}
 	shared := elsewhere()
-	if again := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second); again != token {
+	if again := x.granted("a", x.enqueue("a", usualArgs), 0, 10*time.Second); again != token {
 		t.Errorf("the token is %d, and when it is asked for again %d", token, again)
 	}
 	if again := x.granted("a", x.claim("a", "10000"), 0, 10*time.Second); again != token {

@@ -72,8 +72,8 @@ func TestForceLeavesWhatIsNotALockAlone(t *testing.T) {
 func TestForceLeavesATombstone(t *testing.T) {
 	x := newQueue(t)
 	e := listen(t, x.s, "B's")
-	x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
-	x.enqueue("b", patient+"B's")
+	x.granted("a", x.enqueue("a", usualArgs), 0, 10*time.Second)
+	x.enqueue("b", usualArgs+"B's")
 	value := strings.TrimSuffix(x.s.Cmd(t, "GET", "k").(string), "+")
 	x.is("force", x.force(value, false), int64(1))
 	x.held("b")
@@ -81,7 +81,7 @@ func TestForceLeavesATombstone(t *testing.T) {
 	x.is("force, again", x.force(value, false), int64(2))
 	x.held("b")
 	e.hears()
-	x.is("a late attempt", x.enqueue("a", patient), []drivers.Reply{int64(-1)})
+	x.is("a late attempt", x.enqueue("a", usualArgs), []drivers.Reply{int64(-1)})
 	x.is("release", x.release("a", "0:0:0"), int64(4))
 	x.leave("b")
 	x.is("release of what nobody has", x.release("a", "0:0:0"), int64(4))
@@ -109,8 +109,8 @@ func TestForceGoesOnWithTheTurn(t *testing.T) {
 // Out of memory, an operator can take a lock, and the next waiter gets it.
 func TestForceOutOfMemory(t *testing.T) {
 	x := newQueue(t)
-	x.enqueue("a", patient)
-	x.enqueue("b", patient)
+	x.enqueue("a", usualArgs)
+	x.enqueue("b", usualArgs)
 	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "1")
 	x.is("force", x.force(fmt.Sprint(x.s.Cmd(t, "GET", "k")), false), int64(1))
 	x.held("b")

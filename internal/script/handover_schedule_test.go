@@ -17,11 +17,11 @@ import (
 func TestScheduleLostPush(t *testing.T) {
 	x := newQueue(t)
 	e := listen(t, x.s, "B's")
-	x.enqueue("a", patient)
-	x.enqueue("b", patient+"B's")
+	x.enqueue("a", usualArgs)
+	x.enqueue("b", usualArgs+"B's")
 	x.release("a", "0:0:0")
 	e.hears("B's b") // lost on its way
-	token := x.granted("b", x.enqueue("b", patient+"B's"), 0, script.ClaimWindow)
+	token := x.granted("b", x.enqueue("b", usualArgs+"B's"), 0, script.ClaimWindow)
 	if left := x.s.PTTL(t, "k"); left > script.ClaimWindow {
 		t.Errorf("the heartbeat prolonged the lock to %v", left)
 	}
@@ -34,9 +34,9 @@ func TestScheduleReleaseDeliveredTwice(t *testing.T) {
 	for _, args := range []string{"0:0:0", "10000:0:0", "0:5000:0", "10000:5000:0"} {
 		x := newQueue(t)
 		e := listen(t, x.s, "B's", "C's")
-		x.enqueue("a", patient)
-		x.enqueue("b", patient+"B's")
-		x.enqueue("c", patient+"C's")
+		x.enqueue("a", usualArgs)
+		x.enqueue("b", usualArgs+"B's")
+		x.enqueue("c", usualArgs+"C's")
 		told := int64(waited)
 		if strings.Contains(args, ":5000:") {
 			told = 0
@@ -44,7 +44,7 @@ func TestScheduleReleaseDeliveredTwice(t *testing.T) {
 		x.is("release", x.release("a", args), 1|told)
 		if strings.Contains(args, ":5000:") {
 			x.s.Cmd(t, "DEL", "k") // the rest is over
-			x.granted("b", x.enqueue("b", patient+"B's"), 10*time.Second, 10*time.Second)
+			x.granted("b", x.enqueue("b", usualArgs+"B's"), 10*time.Second, 10*time.Second)
 		} else {
 			e.hears("B's b")
 		}
@@ -66,10 +66,10 @@ func TestScheduleReleaseDeliveredTwice(t *testing.T) {
 func TestScheduleLeaveDeliveredTwice(t *testing.T) {
 	x := newQueue(t)
 	e := listen(t, x.s, "C's", "D's")
-	x.enqueue("a", patient)
-	x.enqueue("b", patient)
-	x.enqueue("c", patient+"C's")
-	x.enqueue("d", patient+"D's")
+	x.enqueue("a", usualArgs)
+	x.enqueue("b", usualArgs)
+	x.enqueue("c", usualArgs+"C's")
+	x.enqueue("d", usualArgs+"D's")
 	x.is("leave while waiting", x.leave("b"), int64(4))
 	x.waiting("c", "d")
 	x.is("leave, again", x.leave("b"), int64(4))
@@ -86,25 +86,25 @@ func TestScheduleLeaveDeliveredTwice(t *testing.T) {
 // it.
 func TestScheduleLeaveWithoutTombstone(t *testing.T) {
 	x := newQueue(t)
-	x.enqueue("a", patient)
-	x.enqueue("b", patient)
-	x.enqueue("c", patient)
+	x.enqueue("a", usualArgs)
+	x.enqueue("b", usualArgs)
+	x.enqueue("c", usualArgs)
 	x.is("leave", x.release("b", "0:0:0"), int64(4))
 	x.waiting("c")
 	x.s.Cmd(t, "DEL", "k") // expired
-	x.waits("d", x.enqueue("d", patient), 0)
+	x.waits("d", x.enqueue("d", usualArgs), 0)
 	x.held("c")
 }
 
 func TestScheduleGrantedAgainAfterAnother(t *testing.T) {
 	x := newQueue(t)
-	x.enqueue("a", patient)
-	x.enqueue("b", patient)
+	x.enqueue("a", usualArgs)
+	x.enqueue("b", usualArgs)
 	x.release("a", "0:0:0")
-	old := x.granted("b", x.enqueue("b", patient), 0, script.ClaimWindow) // and stalls
-	x.s.Cmd(t, "DEL", "k")                                                // expired
-	c := x.granted("c", x.enqueue("c", patient), 0, 10*time.Second)
-	x.waits("b", x.enqueue("b", patient), 0) // a late heartbeat
+	old := x.granted("b", x.enqueue("b", usualArgs), 0, script.ClaimWindow) // and stalls
+	x.s.Cmd(t, "DEL", "k")                                                  // expired
+	c := x.granted("c", x.enqueue("c", usualArgs), 0, 10*time.Second)
+	x.waits("b", x.enqueue("b", usualArgs), 0) // a late heartbeat
 	x.release("c", "0:0:"+fmt.Sprint(c))
 	x.held("b")
 	x.is("the late extension", x.extend("b", old), int64(3))
@@ -116,19 +116,19 @@ func TestScheduleGrantedAgainAfterAnother(t *testing.T) {
 
 func TestScheduleLateHeartbeatLeavesNoGhost(t *testing.T) {
 	x := newQueue(t)
-	x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
+	x.granted("a", x.enqueue("a", usualArgs), 0, 10*time.Second)
 	x.is("release", x.release("a", "10000:0:0"), int64(1))
-	x.is("a late copy", x.enqueue("a", patient), []drivers.Reply{int64(-1)})
+	x.is("a late copy", x.enqueue("a", usualArgs), []drivers.Reply{int64(-1)})
 	x.is("a late claim", x.claim("a", "10000"), []drivers.Reply{int64(0)})
 	x.held("")
 
 	x.is("leave before enqueue", x.leave("b"), int64(0))
-	x.is("a late copy", x.enqueue("b", patient), []drivers.Reply{int64(-1)})
+	x.is("a late copy", x.enqueue("b", usualArgs), []drivers.Reply{int64(-1)})
 	x.held("")
-	x.enqueue("c", patient)
-	x.enqueue("d", patient)
+	x.enqueue("c", usualArgs)
+	x.enqueue("d", usualArgs)
 	x.leave("d")
-	x.is("a late heartbeat", x.enqueue("d", patient), []drivers.Reply{int64(-1)})
+	x.is("a late heartbeat", x.enqueue("d", usualArgs), []drivers.Reply{int64(-1)})
 	x.is("of one that does not wait", x.enqueue("d", "10000:0:0:"), []drivers.Reply{int64(-1)})
 	x.waiting()
 	x.release("c", "0:0:0")
@@ -136,9 +136,9 @@ func TestScheduleLateHeartbeatLeavesNoGhost(t *testing.T) {
 
 	// One whose tombstone is over is granted the lock, and gives it back when it hears of that.
 	x.exhume("d")
-	x.enqueue("e", patient)
-	x.enqueue("d", patient)
-	x.enqueue("f", patient)
+	x.enqueue("e", usualArgs)
+	x.enqueue("d", usualArgs)
+	x.enqueue("f", usualArgs)
 	x.release("e", "0:0:0")
 	x.held("d")
 	x.is("leave", x.leave("d"), int64(1|waited))
@@ -149,14 +149,14 @@ func TestScheduleLateHeartbeatLeavesNoGhost(t *testing.T) {
 func TestScheduleWithoutChannel(t *testing.T) {
 	x := newQueue(t)
 	e := listen(t, x.s, "C's", "new")
-	x.enqueue("a", patient)
-	x.enqueue("b", patient)
-	ticket := x.waits("c", x.enqueue("c", patient+"C's"), 1)
+	x.enqueue("a", usualArgs)
+	x.enqueue("b", usualArgs)
+	ticket := x.waits("c", x.enqueue("c", usualArgs+"C's"), 1)
 	x.release("a", "0:0:0")
 	e.hears()
-	x.granted("b", x.enqueue("b", patient), 0, script.ClaimWindow) // finds itself granted
+	x.granted("b", x.enqueue("b", usualArgs), 0, script.ClaimWindow) // finds itself granted
 	// One that has a new connection, and has lost its place meanwhile, goes back to it.
-	x.enqueue("d", patient)
+	x.enqueue("d", usualArgs)
 	x.s.Cmd(t, "ZREM", x.k.Queue(), "c")
 	x.waits("c", x.enqueue("c", "10000:6000:"+fmt.Sprint(ticket)+":new"), 0)
 	x.waiting("c", "d")
@@ -173,16 +173,16 @@ func TestSchedulePublishRefused(t *testing.T) {
 		return redis.Dial("tcp", x.s.Addr(), redis.DialUsername("mute"), redis.DialPassword("pw"))
 	})
 	e := listen(t, x.s, "B's")
-	mute.enqueue("a", patient)
-	x.enqueue("b", patient+"B's")
-	x.enqueue("c", patient+"B's")
+	mute.enqueue("a", usualArgs)
+	x.enqueue("b", usualArgs+"B's")
+	x.enqueue("c", usualArgs+"B's")
 	x.is("release", mute.release("a", "0:0:0"), int64(1|waited))
 	e.hears()
 	x.held("b")
 	x.waiting("c")
-	x.granted("b", x.enqueue("b", patient+"B's"), 0, script.ClaimWindow)
+	x.granted("b", x.enqueue("b", usualArgs+"B's"), 0, script.ClaimWindow)
 	x.s.Cmd(t, "DEL", "k")
-	x.waits("d", mute.enqueue("d", patient), 0)
+	x.waits("d", mute.enqueue("d", usualArgs), 0)
 	x.held("c")
 	x.is("plain release", send(t, mute.n, releaseScript, releaseScript.Command(releaseKeys(x.k),
 		text("c"), undoing("0:0:0"))), int64(1))
@@ -199,10 +199,10 @@ func TestScheduleEvicted(t *testing.T) {
 		"all":     func(x queue) { x.s.Cmd(t, "FLUSHALL") },
 	} {
 		x := newQueue(t)
-		a := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
+		a := x.granted("a", x.enqueue("a", usualArgs), 0, 10*time.Second)
 		tickets := map[string]int64{}
 		for i, o := range []string{"b", "c", "d"} {
-			tickets[o] = x.waits(o, x.enqueue(o, patient), min(i, 1))
+			tickets[o] = x.waits(o, x.enqueue(o, usualArgs), min(i, 1))
 		}
 		back := func(o string) []drivers.Reply {
 			return x.enqueue(o, "10000:6000:"+fmt.Sprint(tickets[o])+":")
@@ -240,24 +240,24 @@ func TestScheduleEvicted(t *testing.T) {
 // Entries of waiters whose queue is lost do no harm. Such waiters are not served until they come back.
 func TestWaitersWithoutAQueue(t *testing.T) {
 	x := newQueue(t)
-	x.enqueue("a", patient)
-	x.enqueue("b", patient)
+	x.enqueue("a", usualArgs)
+	x.enqueue("b", usualArgs)
 	x.s.Cmd(t, "DEL", x.k.Queue())
 	x.is("release", x.release("a", "0:0:0"), int64(1))
 	x.held("")
-	x.granted("c", x.enqueue("c", patient), 10*time.Second, 10*time.Second)
-	x.waits("b", x.enqueue("b", patient), 0)
+	x.granted("c", x.enqueue("c", usualArgs), 10*time.Second, 10*time.Second)
+	x.waits("b", x.enqueue("b", usualArgs), 0)
 	x.waiting("b")
 }
 
 // A clock that was stepped back: those that come later are behind, and who has a ticket is where it was.
 func TestScheduleClockSteppedBack(t *testing.T) {
 	x := newQueue(t)
-	x.enqueue("a", patient)
+	x.enqueue("a", usualArgs)
 	future := time.Now().Add(time.Hour).UnixMicro()
-	x.enqueue("b", patient)
+	x.enqueue("b", usualArgs)
 	x.s.Cmd(t, "ZADD", x.k.Queue(), future, "b")
-	if ticket := x.waits("c", x.enqueue("c", patient), 1); ticket != future+1 {
+	if ticket := x.waits("c", x.enqueue("c", usualArgs), 1); ticket != future+1 {
 		t.Errorf("ticket %d behind %d", ticket, future)
 	}
 	x.waits("d", x.enqueue("d", "10000:6000:"+fmt.Sprint(future-1)+":"), 2) // a ticket from the future is none

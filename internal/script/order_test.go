@@ -18,10 +18,10 @@ func TestCountersOfSlotsAreWrittenFirst(t *testing.T) {
 			script.CounterText(uint64(token)))), int64(1))
 	}
 	lines := x.executes(func() {
-		token := x.enqueue("a", patient)[1].(int64)
+		token := x.enqueue("a", usualArgs)[1].(int64)
 		raiseTo(token + 5)
 		x.is("extend", x.extend("a", token+9), int64(1))
-		x.enqueue("b", patient)
+		x.enqueue("b", usualArgs)
 		x.release("a", "0:0:0")
 		x.release("b", "0:0:0")
 		send(t, x.n, acquireScript, acquireCommand("c", 1, 0))

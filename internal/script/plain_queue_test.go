@@ -12,19 +12,19 @@ import (
 // Programs without the queue keep exclusion, and the queue goes on after them.
 func TestPlainAndQueuedExcludeEachOther(t *testing.T) {
 	x := newQueue(t)
-	x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
+	x.granted("a", x.enqueue("a", usualArgs), 0, 10*time.Second)
 	if v := acquired(t, send(t, x.n, acquireScript, acquireCommand("p", 1, 0))); v.Status != script.Waiting {
 		t.Errorf("the plain script answers %v", v)
 	}
-	x.enqueue("b", patient)
+	x.enqueue("b", usualArgs)
 	x.is("plain release", send(t, x.n, releaseScript, releaseCommand("a", true)), int64(1))
 	v := acquired(t, send(t, x.n, acquireScript, acquireCommand("p", 1, 0)))
 	if v.Status != script.Granted {
 		t.Fatal(v)
 	}
-	x.waits("b", x.enqueue("b", patient), 0)
+	x.waits("b", x.enqueue("b", usualArgs), 0)
 	x.is("plain release", send(t, x.n, releaseScript, releaseCommand("p", true)), int64(1))
-	if token := x.granted("b", x.enqueue("b", patient), 0, 10*time.Second); token <= int64(v.Counter) {
+	if token := x.granted("b", x.enqueue("b", usualArgs), 0, 10*time.Second); token <= int64(v.Counter) {
 		t.Errorf("token %d after %d", token, v.Counter)
 	}
 }

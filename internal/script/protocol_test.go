@@ -71,7 +71,7 @@ func TestCostOfAnUncontendedLock(t *testing.T) {
 	})
 	calls("enqueue", 7, func() {
 		x.s.Cmd(t, "DEL", "k")
-		x.enqueue("a", patient)
+		x.enqueue("a", usualArgs)
 	})
 	// DEL is not counted; SET is ours.
 	held := func(release func()) func() {

@@ -11,14 +11,14 @@ import (
 // TTL.
 func TestJoiningMarksTheLock(t *testing.T) {
 	x := newQueue(t)
-	token := x.granted("a", x.enqueue("a|1|host", patient), 0, 10*time.Second)
+	token := x.granted("a", x.enqueue("a|1|host", usualArgs), 0, 10*time.Second)
 	value := script.CounterText(uint64(token)) + "|a|1|host"
 	x.value(value)
 	x.enqueue("try", "10000:0:0:")
 	x.value(value)
 	x.s.Cmd(t, "PEXPIRE", "k", 5000)
 	for _, o := range []string{"b", "c", "b"} {
-		x.enqueue(o, patient)
+		x.enqueue(o, usualArgs)
 		x.value(value + "+")
 	}
 	if left := x.s.PTTL(t, "k"); left <= 0 || left > 5*time.Second {
@@ -42,7 +42,7 @@ func TestOnlyOurLocksAreMarked(t *testing.T) {
 	x := newTurns(t)
 	for _, value := range []string{"theirs", "hold:a", "1|a|1|", "0000000000000001|a|1|l+", "0000000000000001|a|1|a|b"} {
 		x.s.Cmd(t, "SET", "k", value, "PX", 10000)
-		x.enqueue("b", patient)
+		x.enqueue("b", usualArgs)
 		x.ask("c", forTurn)
 		x.value(value)
 		send(t, x.n, acquireScript, acquireCommand("d", 1, 0))
@@ -58,9 +58,9 @@ func TestOnlyOurLocksAreMarked(t *testing.T) {
 // A lock that is granted while others wait has the mark from the beginning. No other lock has it.
 func TestHandOverMarksTheLockIfOthersWait(t *testing.T) {
 	x := newQueue(t)
-	x.enqueue("a", patient)
-	x.enqueue("b|1|host", patient)
-	x.enqueue("c", patient)
+	x.enqueue("a", usualArgs)
+	x.enqueue("b|1|host", usualArgs)
+	x.enqueue("c", usualArgs)
 	marked := func(o string, want bool) {
 		t.Helper()
 		value, _ := x.s.Cmd(t, "GET", "k").(string)
@@ -79,13 +79,13 @@ func TestHandOverMarksTheLockIfOthersWait(t *testing.T) {
 	x.release("b", "0:0:0")
 	marked("c", false)
 	// One that takes an expired lock by itself.
-	x.enqueue("d", patient)
-	x.enqueue("e", patient)
+	x.enqueue("d", usualArgs)
+	x.enqueue("e", usualArgs)
 	x.s.Cmd(t, "DEL", "k")
-	x.granted("d", x.enqueue("d", patient), 0, 10*time.Second)
+	x.granted("d", x.enqueue("d", usualArgs), 0, 10*time.Second)
 	marked("d", true)
 	x.s.Cmd(t, "DEL", "k")
-	x.granted("e", x.enqueue("e", patient), 0, 10*time.Second)
+	x.granted("e", x.enqueue("e", usualArgs), 0, 10*time.Second)
 	marked("e", false)
 }
 
@@ -101,7 +101,7 @@ func TestAcquireMarksTheLockIfOthersWait(t *testing.T) {
 	}
 	acquire(t, x.n, "a", 10*time.Second)
 	marked("nobody waits", false)
-	x.enqueue("b", patient)
+	x.enqueue("b", usualArgs)
 	x.s.Cmd(t, "DEL", "k")
 	acquire(t, x.n, "c", 10*time.Second)
 	marked("b waits", true)

@@ -31,7 +31,7 @@ func newQueue(t *testing.T) queue {
 }
 
 // As the arguments of enqueue.lua: 10 s TTL, the longest lease, no ticket, no channel.
-const patient = "10000:6000:0:"
+const usualArgs = "10000:6000:0:"
 
 func (x queue) enqueue(o, args string) []drivers.Reply {
 	x.t.Helper()

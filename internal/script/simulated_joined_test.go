@@ -37,7 +37,7 @@ func TestSimulatedNodeJoinsLikeAServer(t *testing.T) {
 			owner := string(rune('a' + rnd.IntN(3)))
 			switch rnd.IntN(6) { // what makes a lock unusual
 			case 0:
-				cmd := enqueueScript.Command(queueKeys(k), text(owner), patient)
+				cmd := enqueueScript.Command(queueKeys(k), text(owner), usualArgs)
 				if want, got := send(t, n, enqueueScript, cmd), node.Execute(cmd); code(want) != code(got) {
 					t.Fatalf("the server answers %v, the simulated node %v", want, got)
 				}

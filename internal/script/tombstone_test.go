@@ -73,7 +73,7 @@ func TestTombstonesEnd(t *testing.T) {
 			}
 			x.s.Cmd(t, "DEL", "k")
 			x.bury("a", kind, life)
-			if got := x.enqueue("a", patient)[0] == int64(-1); got != buried {
+			if got := x.enqueue("a", usualArgs)[0] == int64(-1); got != buried {
 				t.Errorf("kind %s, %v: enqueue gave up: %v", kind, life, got)
 			}
 			x.s.Cmd(t, "DEL", "k")
@@ -105,10 +105,10 @@ func TestHashOfTombstonesIsOnlyEverProlonged(t *testing.T) {
 	lives("one of a minute", time.Minute)
 	x.leave("z")
 	lives("one of 10 s", time.Minute)
-	x.enqueue("a", patient)
-	x.enqueue("b", patient)
+	x.enqueue("a", usualArgs)
+	x.enqueue("b", usualArgs)
 	lives("the first waiter", time.Minute)
-	x.enqueue("b", patient)
+	x.enqueue("b", usualArgs)
 	lives("a heartbeat", time.Minute)
 	x.s.Cmd(t, "PEXPIRE", x.k.Wait(), 1000)
 	x.enqueue("b", "10000:6000:1:")
@@ -122,14 +122,14 @@ func TestHashOfTombstonesIsOnlyEverProlonged(t *testing.T) {
 func TestJoiningKeepsTombstones(t *testing.T) {
 	x := newTurns(t)
 	x.queue.leave("x")
-	x.enqueue("a", patient)
-	x.enqueue("b", patient)
+	x.enqueue("a", usualArgs)
+	x.enqueue("b", usualArgs)
 	x.waiting("b")
 	x.ask("w", forTurn)
 	if n := x.tombstones(); n != 1 {
 		t.Errorf("%d tombstones, want 1", n)
 	}
-	x.is("a late copy", x.enqueue("x", patient), []drivers.Reply{int64(-1)})
+	x.is("a late copy", x.enqueue("x", usualArgs), []drivers.Reply{int64(-1)})
 }
 
 // Tombstones that are over go when others are written, so that they do not pile up, and nothing else goes with them.
@@ -137,7 +137,7 @@ func TestTombstonesAreSwept(t *testing.T) {
 	for _, many := range []int{20, 3000} { // in a small hash and in a large one, of which a part is swept at a time
 		x := newQueue(t)
 		x.enqueue("a", "600000:6000:0:") // for longer than the test takes on any machine
-		x.enqueue("b", patient)
+		x.enqueue("b", usualArgs)
 		x.bury("alive", "d1", time.Minute)
 		args := []any{x.k.Wait()}
 		for i := range many {
@@ -150,7 +150,7 @@ func TestTombstonesAreSwept(t *testing.T) {
 				t.Fatalf("%d of %d tombstones are left", x.tombstones(), many)
 			}
 			if time.Since(heard) > time.Second { // on a busy machine, all of them take longer than a position lasts
-				x.enqueue("b", patient)
+				x.enqueue("b", usualArgs)
 				heard = time.Now()
 			}
 			x.leave(fmt.Sprint("o", writes))

@@ -74,12 +74,12 @@ type hold struct {
 	ctx   context.Context // of the call; also used for the records of the lease
 	key   string
 
-	mu      sync.Mutex
-	start   time.Time   // when the call began; after the grant, when the lease began
-	waits   time.Time   // when the call began to wait; zero if it did not wait
-	patient *time.Timer // calls stillWaiting
-	long    bool        // stillWaiting was called
-	holder  string      // the label of the holder that was seen last
+	mu       sync.Mutex
+	start    time.Time   // when the call began; after the grant, when the lease began
+	waits    time.Time   // when the call began to wait; zero if it did not wait
+	longWait *time.Timer // calls stillWaiting
+	long     bool        // stillWaiting was called
+	holder   string      // the label of the holder that was seen last
 
 	fence   atomic.Uint64
 	inDoubt atomic.Bool
@@ -123,7 +123,7 @@ func (h *hold) waiting(w lockertrace.Waiting) {
 	if h.waits.IsZero() { // otherwise an inner middleware has called Lock again
 		h.waits = time.Now()
 		if tells {
-			h.patient = time.AfterFunc(h.l.longWait, h.stillWaiting)
+			h.longWait = time.AfterFunc(h.l.longWait, h.stillWaiting)
 		}
 	}
 	h.mu.Unlock()
@@ -150,8 +150,8 @@ func (h *hold) acquired(lease locker.Lease, err error) (returned locker.Lease, _
 		}
 	}()
 	h.mu.Lock()
-	if h.patient != nil {
-		h.patient.Stop()
+	if h.longWait != nil {
+		h.longWait.Stop()
 	}
 	var waited time.Duration
 	if !h.waits.IsZero() {

@@ -65,7 +65,7 @@ func (d *doc) run(block string) string {
 			continue
 		}
 		p := command(d.t, d.url, strings.Fields(inBackground)[1:]...)
-		p.Env = append(p.Env, d.patience()...)
+		p.Env = append(p.Env, d.slowMachine()...)
 		p.begin(d.t)
 		if strings.Contains(line, " dev ") {
 			p.says(d.t, "Ctrl-C")
@@ -85,7 +85,7 @@ func (d *doc) run(block string) string {
 // SIGTERM only after watch has shown it.
 func (d *doc) watch(words string) string {
 	p := command(d.t, d.url, strings.Fields(words)[1:]...)
-	p.Env = append(p.Env, d.patience()...)
+	p.Env = append(p.Env, d.slowMachine()...)
 	p.begin(d.t)
 	eventually(d.t, "it shows the holder", func() bool { return strings.Contains(p.out.String(), " held ") })
 	require.NoError(d.t, d.holder.Process.Signal(syscall.SIGTERM))
@@ -96,9 +96,9 @@ func (d *doc) watch(words string) string {
 	return p.out.String() + "^C\n"
 }
 
-// patience returns settings with which a command succeeds even if the machine is busy with other tests. The commands
+// slowMachine returns settings with which a command succeeds even if the machine is busy with other tests. The commands
 // before locker dev contact no server and get none.
-func (d *doc) patience() []string {
+func (d *doc) slowMachine() []string {
 	if *update || d.url == "" {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (d *doc) output(command string) string {
 	sh := exec.Command("bash", "-c", command)
 	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + dir + ":" + os.Getenv("PATH"),
 		"LOCKER_URL=" + d.url}
-	sh.Env = append(sh.Env, d.patience()...)
+	sh.Env = append(sh.Env, d.slowMachine()...)
 	out, _ := sh.CombinedOutput() // some of the commands are meant to fail
 	return string(out)
 }

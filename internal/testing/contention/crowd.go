@@ -20,9 +20,9 @@ const (
 	workers = 16
 	keys    = 8
 
-	// patience is for a call that has no other limit. On a busy machine a lock of a crashed worker may be in the way for
+	// hangLimit is for a call that has no other limit. On a busy machine a lock of a crashed worker may be in the way for
 	// several TTLs.
-	patience = 3 * time.Minute
+	hangLimit = 3 * time.Minute
 )
 
 // Crowd is a number of workers that lock random subsets of a few keys, with LockAll and TryLockAll, with crashes and
@@ -196,7 +196,7 @@ func (w *worker) call(ctx context.Context) (*locker.AllLease, error) {
 		defer cancel()
 		return locker.LockAll(ctx, w.locker, wants, opts...)
 	default:
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, hangLimit)
 		defer cancel() // a circle would end only here
 		lease, err := locker.LockAll(ctx, w.locker, wants, opts...)
 		if ctx.Err() != nil {

@@ -45,7 +45,7 @@ func (b *bench) send(conn redis.Conn, args ...any) {
 // receive checks that the next reply is want.
 func (b *bench) receive(conn redis.Conn, want any) {
 	b.Helper()
-	got, err := redis.ReceiveWithTimeout(conn, patience)
+	got, err := redis.ReceiveWithTimeout(conn, hangLimit)
 	require.NoError(b, err)
 	require.Equal(b, want, got)
 }
@@ -63,7 +63,7 @@ func (b *bench) silent(conn redis.Conn) {
 // broken checks that the other side has closed the connection.
 func (b *bench) broken(conn redis.Conn) {
 	b.Helper()
-	got, err := redis.ReceiveWithTimeout(conn, patience)
+	got, err := redis.ReceiveWithTimeout(conn, hangLimit)
 	require.Error(b, err, "got %v", got)
 	if refusal := redis.Error(""); errors.As(err, &refusal) {
 		require.Fail(b, "still open", "%v", err)
@@ -85,7 +85,7 @@ func (b *bench) raw() (net.Conn, *bufio.Reader) {
 	conn, err := net.Dial("tcp", b.proxy.Addr())
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = conn.Close() })
-	require.NoError(b, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(b, conn.SetDeadline(time.Now().Add(hangLimit)))
 	return conn, bufio.NewReader(conn)
 }
 

@@ -2,5 +2,5 @@ package fault
 
 import "time"
 
-// SetPatience makes Wait fail after d, so that the test of its failure is short.
-func (p *Proxy) SetPatience(d time.Duration) { p.patience = d }
+// SetHangLimit makes Wait fail after d, so that the test of its failure is short.
+func (p *Proxy) SetHangLimit(d time.Duration) { p.hangLimit = d }

@@ -17,8 +17,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	patience = 10 * time.Second       // for events that must happen
-	silence  = 150 * time.Millisecond // for events that must not happen
+	hangLimit = 10 * time.Second       // for events that must happen
+	silence   = 150 * time.Millisecond // for events that must not happen
 )
 
 var incr = fault.Named("incr")
@@ -112,7 +112,7 @@ func TestHoldReply(t *testing.T) {
 	b.send(conn, "PING")
 	arrived := make(chan any, 1)
 	go func() {
-		reply, _ := redis.ReceiveWithTimeout(conn, patience)
+		reply, _ := redis.ReceiveWithTimeout(conn, hangLimit)
 		arrived <- reply
 	}()
 	select {

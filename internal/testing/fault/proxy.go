@@ -24,11 +24,11 @@ import (
 // server for each connection of a client. Its methods may be called from several goroutines. Wait and WaitExecuted are
 // an exception: they can fail the test, so only the test's own goroutine may call them.
 type Proxy struct {
-	tb       testing.TB
-	listener net.Listener
-	patience time.Duration // see Wait
-	done     chan struct{} // closed when the test ends
-	wg       sync.WaitGroup
+	tb        testing.TB
+	listener  net.Listener
+	hangLimit time.Duration // see Wait
+	done      chan struct{} // closed when the test ends
+	wg        sync.WaitGroup
 
 	deciding sync.Mutex // held while the handler runs
 
@@ -58,7 +58,7 @@ func New(tb testing.TB, upstream string) *Proxy {
 		tb.Fatalf("fault: %v", err)
 	}
 	p := &Proxy{
-		tb: tb, upstream: upstream, listener: listener, patience: patience, done: make(chan struct{}),
+		tb: tb, upstream: upstream, listener: listener, hangLimit: hangLimit, done: make(chan struct{}),
 		conns: map[net.Conn]bool{}, gate: make(chan struct{}), changed: make(chan struct{}),
 	}
 	p.wg.Go(p.accept)

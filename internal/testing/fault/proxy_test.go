@@ -100,7 +100,7 @@ func TestClientGone(t *testing.T) {
 	known := func() bool { return strings.Contains(b.server.Cmd(t, "CLIENT", "LIST").(string), "cmd=ping") }
 	require.True(t, known())
 	require.NoError(t, conn.Close())
-	for deadline := time.Now().Add(patience); known(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(hangLimit); known(); time.Sleep(time.Millisecond) {
 		require.True(t, time.Now().Before(deadline), "still connected")
 	}
 }
@@ -121,7 +121,7 @@ func TestCloseEndsEverything(t *testing.T) {
 
 func TestWaitFailsWithAList(t *testing.T) {
 	b := setUp(t)
-	b.proxy.SetPatience(silence)
+	b.proxy.SetHangLimit(silence)
 	conn := b.dial()
 	b.send(conn, "INCR", "k")
 	b.receive(conn, int64(1))

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// patience bounds Wait and WaitExecuted. It is much longer than a loopback needs, because tests under the race detector
-// keep every core of a small machine busy. Only tests that fail take that long.
-const patience = 10 * time.Second
+// hangLimit bounds Wait and WaitExecuted. It is much longer than a loopback needs, because tests under the race
+// detector keep every core of a small machine busy. Only tests that fail take that long.
+const hangLimit = 10 * time.Second
 
 // Exchange is a request and its reply.
 type Exchange struct {
@@ -122,7 +122,7 @@ func (p *Proxy) WaitExecuted(tb testing.TB, pred func(Request) bool) Request {
 
 func (p *Proxy) wait(tb testing.TB, what string, match func(record) bool) Request {
 	tb.Helper()
-	timeout := time.NewTimer(p.patience)
+	timeout := time.NewTimer(p.hangLimit)
 	defer timeout.Stop()
 	for {
 		p.mu.Lock()
@@ -136,7 +136,7 @@ func (p *Proxy) wait(tb testing.TB, what string, match func(record) bool) Reques
 		select {
 		case <-changed:
 		case <-timeout.C:
-			tb.Fatalf("fault: no matching request %s within %v; all requests:%s", what, p.patience, list(seen))
+			tb.Fatalf("fault: no matching request %s within %v; all requests:%s", what, p.hangLimit, list(seen))
 			return Request{}
 		}
 	}

@@ -156,8 +156,8 @@ func (c *Cluster) Announce(tb testing.TB, s *Server, addr string) {
 	}
 }
 
-// patience is how long a server tries to do a CLUSTER FAILOVER.
-const patience = 5 * time.Second
+// failoverLimit is how long a server tries to do a CLUSTER FAILOVER.
+const failoverLimit = 5 * time.Second
 
 // Failover makes a replica the master, with all data of its master, and returns when the failover is done. It repeats
 // the command, because a replica refuses while it has lost its connection to the master, for example on a stalled
@@ -171,7 +171,7 @@ func (c *Cluster) Failover(tb testing.TB, replica *Server) {
 		}
 		if time.Now().After(over) {
 			if _, err := replica.Do("CLUSTER", "FAILOVER"); err == nil {
-				over = time.Now().Add(patience)
+				over = time.Now().Add(failoverLimit)
 			}
 		}
 		return false

@@ -18,8 +18,8 @@ const (
 	keys    = 2
 	holds   = 40 // of each client, and of every second one a long one
 
-	// patience is for all that the clients do together, which takes seconds.
-	patience = 4 * time.Minute
+	// hangLimit is for all that the clients do together, which takes seconds.
+	hangLimit = 4 * time.Minute
 )
 
 // closer is a Locker with an end.
@@ -39,7 +39,7 @@ type client struct {
 // store.
 func play(t *testing.T, ttl time.Duration, open func() closer) *history.History {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	h := history.New()
 	var all sync.WaitGroup
@@ -56,7 +56,7 @@ func play(t *testing.T, ttl time.Duration, open func() closer) *history.History 
 	all.Wait()
 	h.Wait()
 	if ctx.Err() != nil {
-		t.Errorf("the clients have not had their locks within %v", patience)
+		t.Errorf("the clients have not had their locks within %v", hangLimit)
 	}
 	return h
 }

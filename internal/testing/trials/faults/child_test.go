@@ -122,9 +122,9 @@ func (c *process) tell(line string) { _, _ = c.in.Write([]byte(line + "\n")) }
 func (c *process) read(answer any) {
 	c.t.Helper()
 	// A child that hangs is killed, so that the test ends with its own failure.
-	t := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
+	t := time.AfterFunc(hangLimit, func() { _ = c.cmd.Process.Kill() })
 	defer t.Stop()
 	if err := c.out.Decode(answer); err != nil {
-		c.t.Fatalf("a player's process has not answered within %v: %v", patience, err)
+		c.t.Fatalf("a player's process has not answered within %v: %v", hangLimit, err)
 	}
 }

@@ -137,7 +137,7 @@ func (e episode) run(t *testing.T) *result {
 	b.populate(e)
 	r := &result{episode: e}
 	if !b.everybodyWorks(2) {
-		r.fail("LIVE", "before the fault, a client got no lock within %v", patience)
+		r.fail("LIVE", "before the fault, a client got no lock within %v", hangLimit)
 	}
 	nodes := b.random.Perm(e.place.nodes)[:e.place.hit]
 	d := time.Duration((0.1 + b.random.Float64()*max(0.4, float64(e.kind.most)-0.1)) * float64(b.short))
@@ -146,12 +146,12 @@ func (e episode) run(t *testing.T) *result {
 	r.to = b.history.Now()
 	// After the fault every client must make progress again.
 	if !b.everybodyWorks(2) {
-		r.fail("LIVE", "after the fault, a client got no lock within %v", patience)
+		r.fail("LIVE", "after the fault, a client got no lock within %v", hangLimit)
 	}
 	b.finish()
 	var left []string
-	if !eventually(patience, func() bool { left = b.locks(); return len(left) == 0 }) {
-		r.lapse("ORPHAN", "nobody holds anything, and after %v there are still %v", patience, left)
+	if !eventually(hangLimit, func() bool { left = b.locks(); return len(left) == 0 }) {
+		r.lapse("ORPHAN", "nobody holds anything, and after %v there are still %v", hangLimit, left)
 	}
 	b.acquireAll(r)
 	r.accounts = b.settle()
@@ -191,7 +191,7 @@ func (b *testbed) everybodyWorks(times int) bool {
 	for _, id := range b.players() {
 		want[id] = b.resource.served(id) + times
 	}
-	return eventually(patience, func() bool {
+	return eventually(hangLimit, func() bool {
 		for id, n := range want {
 			if b.resource.served(id) < n {
 				return false
@@ -242,12 +242,12 @@ func (b *testbed) acquireAll(r *result) {
 	for i := range loads {
 		keys = append(keys, fmt.Sprint("load/", i))
 	}
-	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.Context(), hangLimit)
 	defer cancel()
 	for _, key := range keys {
 		var lease locker.Lease
-		if !eventually(patience, func() bool { // repeated, because an answer may be late on a busy machine
-			lease, err = l.Lock(ctx, key, locker.TTL(patience))
+		if !eventually(hangLimit, func() bool { // repeated, because an answer may be late on a busy machine
+			lease, err = l.Lock(ctx, key, locker.TTL(hangLimit))
 			return err == nil || ctx.Err() != nil
 		}) || err != nil {
 			r.fail("LIVE", "everything is over, and %s cannot be had: %v", key, err)

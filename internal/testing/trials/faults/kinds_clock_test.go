@@ -41,14 +41,14 @@ func (b *testbed) clockIs(n int, ahead time.Duration, fast int) {
 func (b *testbed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 	each(nodes, func(n int) {
 		b.clockIs(n, ahead, fast)
-		if !eventually(patience, func() bool { return testserver.ClockShows(b.servers[n].Do, ahead) }) {
+		if !eventually(hangLimit, func() bool { return testserver.ClockShows(b.servers[n].Do, ahead) }) {
 			b.Error("the server's clock does not move")
 		}
 		b.injected.Add(1)
 	})
 }
 
-// stepBack is shorter than patience, because all locks have to be free again within patience.
+// stepBack is shorter than hangLimit, because all locks have to be free again within hangLimit.
 const stepBack = 3 * time.Second
 
 var steps = []time.Duration{500 * time.Millisecond, 2 * time.Second, 30 * time.Second, 1000 * time.Second}

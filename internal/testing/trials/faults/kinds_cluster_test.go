@@ -143,7 +143,7 @@ func (b *testbed) takesOver(fail, mend func(old, next *redistest.Server)) {
 	next := b.partner(old)
 	fail(old, next)
 	b.injected.Add(1)
-	if !eventually(patience, next.IsMaster) {
+	if !eventually(hangLimit, next.IsMaster) {
 		b.Error("the replica does not take over")
 	}
 	if mend != nil {

@@ -102,7 +102,7 @@ var dataKinds = []kind{
 			host, port, _ := net.SplitHostPort(empty.Addr())
 			each(nodes, func(n int) {
 				b.do(n, "REPLICAOF", host, port)
-				if !eventually(patience, func() bool {
+				if !eventually(hangLimit, func() bool {
 					info, _ := redis.String(b.try(n, "INFO", "replication"))
 					return field(info, "master_link_status") == "up"
 				}) {

@@ -41,7 +41,7 @@ func (b *testbed) deposed(fail func(*redistest.Server),
 	fail(old)
 	b.injected.Add(1)
 	// This is longer than the pause of a sentinel after a stall of the machine.
-	if !eventually(2*patience, func() bool { return over(next) }) {
+	if !eventually(2*hangLimit, func() bool { return over(next) }) {
 		b.Error("the sentinel does not make the replica the master")
 	}
 	return old, next
@@ -78,7 +78,7 @@ func failOver(b *testbed, nodes []int, closing bool) {
 	each(nodes, func(n int) {
 		old, next := b.servers[n], redistest.Start(b.T, promptly...)
 		next.Follow(b, old)
-		if !eventually(patience, func() bool {
+		if !eventually(hangLimit, func() bool {
 			_, _ = old.Do("FAILOVER", "TIMEOUT", 1000) // refused until the replica is online, and during a failover
 			return next.IsMaster() && !old.IsMaster()
 		}) {
@@ -90,7 +90,7 @@ func failOver(b *testbed, nodes []int, closing bool) {
 			_, _ = old.Do("CLIENT", "KILL", "TYPE", "normal")
 		}
 		b.servers[n], b.admins[n] = next, nil
-		if !eventually(patience, func() bool {
+		if !eventually(hangLimit, func() bool {
 			list, err := redis.String(old.Do("CLIENT", "LIST", "TYPE", "pubsub"))
 			return err == nil && list == ""
 		}) {
@@ -124,7 +124,7 @@ func split(b *testbed, nodes []int, d time.Duration) {
 	move(movers)
 	time.Sleep(d)
 	for _, n := range nodes {
-		if !eventually(patience, func() bool { return b.served(old[n]) > before[n] && b.served(next[n]) > 0 }) {
+		if !eventually(hangLimit, func() bool { return b.served(old[n]) > before[n] && b.served(next[n]) > 0 }) {
 			b.Error("of two masters, one is asked by nobody")
 		}
 		b.injected.Add(int64(min(b.served(old[n])-before[n], b.served(next[n]))))

@@ -39,7 +39,7 @@ func (b *testbed) reconnect() {
 // is waits until a server reports the given state of the cluster.
 func (b *testbed) is(s *redistest.Server, state string) {
 	b.Helper()
-	if !eventually(patience, func() bool {
+	if !eventually(hangLimit, func() bool {
 		info, _ := s.Do("CLUSTER", "INFO")
 		return field(fmt.Sprint(info), "cluster_state") == state
 	}) {
@@ -159,7 +159,7 @@ func (b *testbed) dethroned(notices time.Duration, meanwhile func(old *redistest
 		meanwhile(old)
 		next.Cmd(b, "CONFIG", "SET", "masterauth", "")
 		b.reconnect()
-		if !eventually(patience, func() bool { return !old.IsMaster() }) {
+		if !eventually(hangLimit, func() bool { return !old.IsMaster() }) {
 			b.Error("the old master does not step down")
 		}
 	})

@@ -55,7 +55,7 @@ var processKinds = []kind{
 			each(nodes, func(n int) {
 				b.do(n, "EVAL", "for i = 1, 300 do redis.call('SET', 'ballast' .. i, string.rep('x', 1000)) end", 0)
 				b.do(n, "BGREWRITEAOF")
-				if !eventually(patience, func() bool {
+				if !eventually(hangLimit, func() bool {
 					info, _ := redis.String(b.do(n, "INFO", "persistence"), nil)
 					return field(info, "aof_rewrite_in_progress") == "0" && field(info, "aof_rewrite_scheduled") == "0"
 				}) {

@@ -105,7 +105,7 @@ func misconf(b *testbed, nodes []int, d time.Duration) {
 		}
 		b.do(n, "CONFIG", "SET", "save", "3600 1000000")
 		b.do(n, "BGSAVE")
-		if !eventually(patience, func() bool {
+		if !eventually(hangLimit, func() bool {
 			info, _ := redis.String(b.do(n, "INFO", "persistence"), nil)
 			return field(info, "rdb_last_bgsave_status") == "err"
 		}) {
@@ -157,7 +157,7 @@ func idle(b *testbed, nodes []int, d time.Duration) {
 	}()
 	each(nodes, func(n int) {
 		idle, closed := map[string]bool{}, 0
-		if !eventually(patience, func() bool {
+		if !eventually(hangLimit, func() bool {
 			list, _ := redis.String(b.do(n, "CLIENT", "LIST"), nil)
 			still := map[string]bool{}
 			for line := range strings.Lines(list) {

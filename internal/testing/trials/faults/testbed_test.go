@@ -16,8 +16,8 @@ import (
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
-// patience decides between slow and hung.
-const patience = 30 * time.Second
+// hangLimit decides between slow and hung.
+const hangLimit = 30 * time.Second
 
 // testbed is what one episode runs on: servers, players, and for each pair of them a proxy between.
 type testbed struct {
@@ -64,7 +64,7 @@ func (b *testbed) admin(node int) redis.Conn {
 	if c := b.admins[node]; c != nil && c.Err() == nil {
 		return c
 	}
-	c, err := redis.Dial("unix", b.servers[node].Socket(), redis.DialReadTimeout(patience))
+	c, err := redis.Dial("unix", b.servers[node].Socket(), redis.DialReadTimeout(hangLimit))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func (w *witness) follow(ctx context.Context, ready func()) {
 	for first := true; ctx.Err() == nil; {
 		conn, in, err := w.dial(ctx)
 		if err != nil {
-			if first && time.Since(w.began) > patience {
+			if first && time.Since(w.began) > hangLimit {
 				return // QUOTA says so
 			}
 			select {

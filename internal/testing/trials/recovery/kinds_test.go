@@ -50,9 +50,9 @@ func each(nodes []int, f func(node int)) {
 
 // eventually waits until cond holds.
 func (b *testbed) eventually(what string, cond func() bool) {
-	for end := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(hangLimit); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			b.Errorf("not within %v: %s", patience, what)
+			b.Errorf("not within %v: %s", hangLimit, what)
 			return
 		}
 	}

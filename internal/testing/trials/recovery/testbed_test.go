@@ -27,8 +27,8 @@ const (
 	ttl     = 4 * time.Second
 	// rest is longer than nodes rest: docs/safety.md.
 	rest = ttl + ttl/50 + 2*time.Second
-	// patience decides between slow and hung.
-	patience = 30 * time.Second
+	// hangLimit decides between slow and hung.
+	hangLimit = 30 * time.Second
 	// exchange bounds an exchange, so that a broken connection does not cost a trial its time.
 	exchange = time.Second
 )
@@ -198,7 +198,7 @@ func (e *episode) contend(ctx context.Context, l locker.Locker, tries bool, over
 		if rand.IntN(4) > 0 { // renewed leases notice sooner that they are lost
 			opts = append(opts, locker.NoRenewal())
 		}
-		attempt, cancel := context.WithTimeout(ctx, patience)
+		attempt, cancel := context.WithTimeout(ctx, hangLimit)
 		lease, err := lock(attempt, e.key, opts...)
 		cancel()
 		if err != nil {

@@ -27,10 +27,10 @@ const (
 	// failoversEnv is the number of failovers. Without it, there is one.
 	failoversEnv = "LOCKER_SENTINEL"
 
-	keys    = 4
-	workers = 2 // for each key
-	ttl     = 2 * time.Second
-	patient = 2 * time.Minute
+	keys        = 4
+	workers     = 2 // for each key
+	ttl         = 2 * time.Second
+	longTimeout = 2 * time.Minute
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
@@ -228,9 +228,9 @@ func (l *load) recovers(ctx context.Context, t *testing.T, began time.Time) {
 
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patient); !cond(); {
+	for end := time.Now().Add(longTimeout); !cond(); {
 		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patient, what)
+			t.Fatalf("not within %v: %s", longTimeout, what)
 		}
 		<-time.After(10 * time.Millisecond)
 	}

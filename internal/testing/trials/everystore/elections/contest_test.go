@@ -12,8 +12,8 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// patience decides between slow and hung.
-const patience = 60 * time.Second
+// hangLimit decides between slow and hung.
+const hangLimit = 60 * time.Second
 
 const candidates = 5
 

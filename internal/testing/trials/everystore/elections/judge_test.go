@@ -174,7 +174,7 @@ func (j *judge) awaitAnother(t *testing.T) {
 // until waits until what holds, which is called with the mutex.
 func (j *judge) until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	limit := time.After(patience)
+	limit := time.After(hangLimit)
 	for {
 		j.mu.Lock()
 		done, changed := holds(), j.changed
@@ -185,7 +185,7 @@ func (j *judge) until(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-changed:
 		case <-limit:
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", hangLimit, what)
 		}
 	}
 }
