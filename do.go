@@ -98,20 +98,20 @@ type heldContext struct {
 	cancel context.CancelCauseFunc
 }
 
-// look cancels the context if the lease has ended.
-func (c *heldContext) look() {
+// check cancels the context if the lease has ended.
+func (c *heldContext) check() {
 	if err := c.lease.Err(); err != nil {
 		c.cancel(err) // only the first call has an effect
 	}
 }
 
 func (c *heldContext) Err() error {
-	c.look()
+	c.check()
 	return c.Context.Err()
 }
 
 func (c *heldContext) Done() <-chan struct{} {
-	c.look()
+	c.check()
 	return c.Context.Done()
 }
 
@@ -119,7 +119,7 @@ func (c *heldContext) Value(key any) any {
 	if key == (leaseKey{}) {
 		return c.lease
 	}
-	c.look() // before Go 1.26, context.Cause calls only Value
+	c.check() // before Go 1.26, context.Cause calls only Value
 	return c.Context.Value(key)
 }
 

@@ -125,7 +125,7 @@ func (e *Election) leave(c *candidacy) {
 	e.mu.Unlock()
 	close(c.over)
 	if c.term != nil {
-		lookAgain(e.locker, e.key)
+		pollAgain(e.locker, e.key)
 	}
 }
 
@@ -136,7 +136,7 @@ func (e *Election) lead(ctx context.Context, c *candidacy, lease locker.Lease) {
 	e.mu.Lock()
 	c.term, c.ctx = &term, ctx
 	e.mu.Unlock()
-	lookAgain(e.locker, e.key)
+	pollAgain(e.locker, e.key)
 
 	returned, watched := make(chan struct{}), make(chan struct{})
 	defer close(returned)

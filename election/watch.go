@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// maxLook is the longest time between two looks at the store.
-	maxLook = 5 * time.Second
-	// minLook is the shortest, also when the store tells of many changes.
-	minLook = 20 * time.Millisecond
-	// absentLook is the time between two looks while nobody leads, or the store cannot be asked.
-	absentLook = time.Second
+	// maxPoll is the longest time between two looks at the store.
+	maxPoll = 5 * time.Second
+	// minPoll is the shortest, also when the store tells of many changes.
+	minPoll = 20 * time.Millisecond
+	// absentPoll is the time between two looks while nobody leads, or the store cannot be asked.
+	absentPoll = time.Second
 )
 
 // observed is what a watch looks at: an election in a store.
@@ -40,7 +40,7 @@ type watch struct {
 	observers int  // guarded by watches
 	cancel    context.CancelFunc
 	ended     chan struct{}
-	again     chan struct{} // has room for one: look as soon as minLook allows
+	again     chan struct{} // has room for one: look as soon as minPoll allows
 
 	mu      sync.Mutex
 	now     sight
@@ -83,7 +83,7 @@ func join(l locker.Locker, key string) *watch {
 			watches.at[at] = w
 		}
 		told, _ := locker.As[inspect.Watcher](l)
-		go w.look(ctx, told)
+		go w.poll(ctx, told)
 	}
 	w.observers++
 	return w
@@ -103,8 +103,8 @@ func (w *watch) leave() {
 	}
 }
 
-// lookAgain makes the watch of key look again, if there is one, because the leader has changed.
-func lookAgain(l locker.Locker, key string) {
+// pollAgain makes the watch of key look again, if there is one, because the leader has changed.
+func pollAgain(l locker.Locker, key string) {
 	inspector, ok := locker.As[inspect.Inspector](l)
 	if !ok || !reflect.ValueOf(inspector).Comparable() {
 		return
@@ -116,7 +116,7 @@ func lookAgain(l locker.Locker, key string) {
 	}
 }
 
-// hint makes look look at once, or when minLook has passed since the last look. It does not block.
+// hint makes poll look at once, or when minPoll has passed since the last look. It does not block.
 func (w *watch) hint() {
 	select {
 	case w.again <- struct{}{}:
@@ -124,8 +124,8 @@ func (w *watch) hint() {
 	}
 }
 
-// look looks at the store until ctx ends.
-func (w *watch) look(ctx context.Context, told inspect.Watcher) {
+// poll looks at the store until ctx ends.
+func (w *watch) poll(ctx context.Context, told inspect.Watcher) {
 	defer close(w.ended)
 	tells := false
 	if told != nil {
@@ -136,7 +136,7 @@ func (w *watch) look(ctx context.Context, told inspect.Watcher) {
 	}
 	t := time.NewTimer(0)
 	defer t.Stop()
-	for usual := absentLook; ; {
+	for usual := absentPoll; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -147,7 +147,7 @@ func (w *watch) look(ctx context.Context, told inspect.Watcher) {
 		if ctx.Err() != nil || w.saw(seen, err) {
 			return
 		}
-		pause := min(usual, absentLook)
+		pause := min(usual, absentPoll)
 		switch {
 		case err != nil || seen.State != inspect.Held || seen.Remaining <= 0:
 		case tells: // it does not tell of locks that expire
@@ -157,11 +157,11 @@ func (w *watch) look(ctx context.Context, told inspect.Watcher) {
 			usual = seen.Remaining * 2 / 5
 			pause = usual
 		}
-		t.Reset(max(minLook, min(pause, maxLook)))
+		t.Reset(max(minPoll, min(pause, maxPoll)))
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(minLook): // one look answers all hints that came meanwhile
+		case <-time.After(minPoll): // one look answers all hints that came meanwhile
 		}
 	}
 }

@@ -30,7 +30,7 @@ type backend struct {
 	faulty atomic.Bool
 	// duplicates are the nodes that were found to be the same server as another node. Each was logged.
 	duplicates atomic.Uint64
-	look       *settings.Look
+	audit      *settings.Audit
 
 	closing chan struct{}
 	// Close waits for calls between closing that channel and closing the nodes. So each call has added its clean-up by
@@ -137,7 +137,7 @@ var errForeignRequest = errors.New("redlock: the request does not carry what Acq
 
 // Close implements io.Closer. It closes all nodes at the same time, so that it takes no longer than with one node.
 func (b *backend) Close() error {
-	b.look.Close()
+	b.audit.Close()
 	close(b.closing)
 	b.calls.Wait()
 	errs := make([]error, len(b.nodes))

@@ -132,7 +132,7 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 		}))
 		servers = append(servers, settings.Server{Name: names[i], Driver: d})
 	}
-	b.look = settings.Begin(looker, o.timeout, settings.Use{Redlock: true, Guard: o.guard}, servers...)
+	b.audit = settings.Begin(looker, o.timeout, settings.Use{Redlock: true, Guard: o.guard}, servers...)
 	switch n := len(ds); {
 	case n < 3:
 		o.logger.Warn("redlock: fewer than three nodes survive no failure", "nodes", n)

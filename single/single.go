@@ -100,8 +100,8 @@ func New(d drivers.Driver, opts ...Option) *locker.Client {
 	if d, ok := d.(drivers.Cluster); ok {
 		return locker.NewClient(node.NewCluster(d, o.Options))
 	}
-	look := settings.Begin(o.logger, o.Timeout, settings.Use{Guard: o.Guard, Replicas: o.Replicas.Want},
+	audit := settings.Begin(o.logger, o.Timeout, settings.Use{Guard: o.Guard, Replicas: o.Replicas.Want},
 		settings.Server{Name: o.Name, Driver: d})
-	o.BeforeClose = look.Close
+	o.BeforeClose = audit.Close
 	return locker.NewClient(node.New(d, o.Options))
 }

@@ -96,7 +96,7 @@ type Backend struct {
 	changes     watches // of directories, for Watch; apart, because some refusals end the stream
 	cleanup     cleanup
 	logger      *slog.Logger // nil: members are not looked at
-	looking     sync.WaitGroup
+	auditing    sync.WaitGroup
 
 	open context.Context // ends when Close has waited long enough
 	stop context.CancelFunc
@@ -144,7 +144,7 @@ func NewBackend(client *clientv3.Client, opts ...Option) *Backend {
 	b.changes.begin(b.open, pb.NewWatchClient(members))
 	b.cleanup.begin(b.open)
 	if b.logger != nil {
-		b.looking.Go(func() { b.look(b.logger) })
+		b.auditing.Go(func() { b.audit(b.logger) })
 	}
 	return b
 }
@@ -184,7 +184,7 @@ func (b *Backend) Close() error {
 	b.cleanup.wait()
 	b.logins.wait()
 	b.connections.wait()
-	b.looking.Wait()
+	b.auditing.Wait()
 	if b.owned {
 		return b.client.Close()
 	}

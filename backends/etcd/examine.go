@@ -167,11 +167,11 @@ func (b *Backend) size(ctx context.Context, addresses int) (found []inspect.Find
 	return append(found, f)
 }
 
-// lookAgain is the pause before members are asked again that did not answer.
-const lookAgain = time.Minute
+// auditAgain is the pause before members are asked again that did not answer.
+const auditAgain = time.Minute
 
-// look logs a warning for each member that is not fit for locks, until each has answered once.
-func (b *Backend) look(logger *slog.Logger) {
+// audit logs a warning for each member that is not fit for locks, until each has answered once.
+func (b *Backend) audit(logger *slog.Logger) {
 	todo := b.client.Endpoints()
 	for {
 		var silent []string
@@ -191,7 +191,7 @@ func (b *Backend) look(logger *slog.Logger) {
 			return
 		}
 		select {
-		case <-time.After(lookAgain):
+		case <-time.After(auditAgain):
 		case <-b.open.Done():
 			return
 		}

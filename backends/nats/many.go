@@ -48,7 +48,7 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) (grant
 	}()
 	for n := 0; ; n++ {
 		// A batch that is refused costs as much as another, and a read much less: the server syncs its disk for each.
-		if grants, err := s.look(ctx); grants != nil || err != nil {
+		if grants, err := s.read(ctx); grants != nil || err != nil {
 			return grants, err
 		}
 		grants, err := s.try(ctx, n)
@@ -151,9 +151,9 @@ func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
 	return end, err
 }
 
-// look reads the records of all locks. It returns neither grants nor an error if all are free. A newer record than that
+// read reads the records of all locks. It returns neither grants nor an error if all are free. A newer record than that
 // over which a batch was sent proves that nothing of the batch can be stored any more, unless a part of it is seen.
-func (s *step) look(ctx context.Context) ([]locker.Grant, error) {
+func (s *step) read(ctx context.Context) ([]locker.Grant, error) {
 	grants := make([]locker.Grant, 0, len(s.reqs)) // of the same batch, which was executed before
 	newer := false
 	var err error

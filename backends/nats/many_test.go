@@ -22,7 +22,7 @@ func (s store) putFree() (x, y uint64) {
 	numbers := make([]uint64, len(two))
 	for i, req := range two {
 		var err error
-		if numbers[i], err = s.look.PutFree(s.t.Context(), req.Key, 10*time.Minute); err != nil {
+		if numbers[i], err = s.backend.PutFree(s.t.Context(), req.Key, 10*time.Minute); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -32,7 +32,7 @@ func (s store) putFree() (x, y uint64) {
 // last returns the number of the last record of key.
 func (s store) last(key string) uint64 {
 	s.t.Helper()
-	m, err := s.stream().GetLastMsgForSubject(s.t.Context(), s.look.Subject(key))
+	m, err := s.stream().GetLastMsgForSubject(s.t.Context(), s.backend.Subject(key))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestTheLoserOfARaceUndoesNothing(t *testing.T) {
 		JetStream: s.js,
 		publish: func(m *natsclient.Msg, send func() (*jetstream.PubAck, error)) (*jetstream.PubAck, error) {
 			if isLock(m) {
-				if _, err := s.look.Acquire(ctx, request("x", "winner")); err != nil {
+				if _, err := s.backend.Acquire(ctx, request("x", "winner")); err != nil {
 					t.Error(err)
 				}
 			}
@@ -125,7 +125,7 @@ func TestABatchIsUndoneOverTheRecordsItWasSentFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s.putFree()
-	x, y := s.look.Subject("x"), s.look.Subject("y")
+	x, y := s.backend.Subject("x"), s.backend.Subject("y")
 	var late *natsclient.Msg
 	stored := make(chan struct{})
 	b := nats.NewBackend(meddler{

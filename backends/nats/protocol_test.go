@@ -65,7 +65,7 @@ func TestUndoIsForGood(t *testing.T) {
 		if err := arrive(); !errors.Is(err, nats.ErrOther) {
 			t.Errorf("the attempt after its undoing, stored before: %v: %v", before, err)
 		}
-		if _, err := s.look.Acquire(ctx, request(key, "next")); err != nil {
+		if _, err := s.backend.Acquire(ctx, request(key, "next")); err != nil {
 			t.Errorf("the next owner: %v", err)
 		}
 		if err := b.Undo(ctx, key, last, "late"); err != nil {
@@ -134,7 +134,7 @@ func twice(m *natsclient.Msg, send func() (*jetstream.PubAck, error)) (*jetstrea
 func TestRefusedAttemptsAreUndone(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	if _, err := s.look.PutFree(ctx, "before", 10*time.Second); err != nil { // creates the bucket
+	if _, err := s.backend.PutFree(ctx, "before", 10*time.Second); err != nil { // creates the bucket
 		t.Fatal(err)
 	}
 	next := locker.NewClient(nats.NewBackend(s.js))
@@ -195,10 +195,10 @@ func becomesFree(t *testing.T, next *locker.Client, key string) {
 func TestAcquireExpectsANumber(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	if _, err := s.look.Acquire(ctx, request("k", "a")); err != nil {
+	if _, err := s.backend.Acquire(ctx, request("k", "a")); err != nil {
 		t.Fatal(err)
 	}
-	m, err := s.stream().GetLastMsgForSubject(ctx, s.look.Subject("k"))
+	m, err := s.stream().GetLastMsgForSubject(ctx, s.backend.Subject("k"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestBucketsWhoseTokensCouldFall(t *testing.T) {
 func TestBucketsWithTooFewReplicas(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	if _, err := s.look.Acquire(ctx, request("k", "a")); err != nil { // creates the bucket
+	if _, err := s.backend.Acquire(ctx, request("k", "a")); err != nil { // creates the bucket
 		t.Fatal(err)
 	}
 	_, err := nats.NewBackend(s.js, nats.Replicas(3)).Acquire(ctx, request("l", "a"))

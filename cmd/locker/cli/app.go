@@ -64,7 +64,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	root.SetArgs(append([]string{}, args...)) // for nil it would take those of the process
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !a.started {
-		a.look(args)
+		a.findJSON(args)
 		err = &exit.Error{Code: exit.Usage, Err: err, Next: "see " + cmd.CommandPath() + " --help"}
 	}
 	closed, late := make(chan struct{}), time.After(closeLimit)
@@ -236,8 +236,8 @@ func nearFlag(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// look finds --json in a command line that could not be parsed.
-func (a *app) look(args []string) {
+// findJSON finds --json in a command line that could not be parsed.
+func (a *app) findJSON(args []string) {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
 	}

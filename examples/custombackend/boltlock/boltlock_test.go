@@ -60,8 +60,8 @@ func (s store) hang() (resume func()) {
 	return func() { s.must(db.Close()) }
 }
 
-// look changes the file without the backends.
-func (s store) look(f func(locks *bolt.Bucket) error) {
+// update changes the file without the backends.
+func (s store) update(f func(locks *bolt.Bucket) error) {
 	db, err := bolt.Open(s.path, 0o600, nil)
 	if err != nil {
 		s.t.Fatal(err)
@@ -82,14 +82,14 @@ func id(key string) []byte {
 }
 
 func (s store) delete(key string) {
-	s.look(func(locks *bolt.Bucket) error { return locks.Delete(id(key)) })
+	s.update(func(locks *bolt.Bucket) error { return locks.Delete(id(key)) })
 }
 
 func (s store) foreign(key string) (intact func() bool) {
 	const text = "not a lock"
-	s.look(func(locks *bolt.Bucket) error { return locks.Put(id(key), []byte(text)) })
+	s.update(func(locks *bolt.Bucket) error { return locks.Put(id(key), []byte(text)) })
 	return func() (same bool) {
-		s.look(func(locks *bolt.Bucket) error {
+		s.update(func(locks *bolt.Bucket) error {
 			same = string(locks.Get(id(key))) == text
 			return nil
 		})
@@ -112,7 +112,7 @@ func (s store) left() (left []string) {
 	l := boltlock.New(s.path)
 	defer l.Close()
 	s.must(locker.Do(s.t.Context(), l, "another", func(context.Context) error { return nil }))
-	s.look(func(locks *bolt.Bucket) error {
+	s.update(func(locks *bolt.Bucket) error {
 		return locks.ForEach(func(_, text []byte) error {
 			left = append(left, string(text))
 			return nil

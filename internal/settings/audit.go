@@ -17,8 +17,8 @@ type Server struct {
 	Driver drivers.Driver
 }
 
-// Look is a look at servers that goes on in the background. A nil Look is one that has ended.
-type Look struct {
+// Audit is an audit of servers that goes on in the background. A nil Audit is one that has ended.
+type Audit struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
@@ -27,7 +27,7 @@ type Look struct {
 // drivers.DefaultTimeout). It logs the findings that weaken a promise, each once with the names of all servers
 // concerned. It is silent about servers that do not answer, and about what they may not tell. It returns nil if the
 // logger takes no warnings.
-func Begin(logger *slog.Logger, limit time.Duration, use Use, servers ...Server) *Look {
+func Begin(logger *slog.Logger, limit time.Duration, use Use, servers ...Server) *Audit {
 	if logger == nil || !logger.Enabled(context.Background(), slog.LevelWarn) {
 		return nil
 	}
@@ -35,34 +35,34 @@ func Begin(logger *slog.Logger, limit time.Duration, use Use, servers ...Server)
 		limit = drivers.DefaultTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	l := &Look{cancel, make(chan struct{})}
+	a := &Audit{cancel, make(chan struct{})}
 	go func() {
-		defer close(l.done)
+		defer close(a.done)
 		defer cancel()
-		w := look(ctx, use, servers)
+		w := audit(ctx, use, servers)
 		if !errors.Is(ctx.Err(), context.Canceled) { // the limit is no reason to drop what was found
 			w.log(logger)
 		}
 	}()
-	return l
+	return a
 }
 
-// Close ends the look. It does not wait for servers. After Close, nothing is logged.
-func (l *Look) Close() {
-	if l != nil {
-		l.cancel()
-		<-l.done
+// Close ends the audit. It does not wait for servers. After Close, nothing is logged.
+func (a *Audit) Close() {
+	if a != nil {
+		a.cancel()
+		<-a.done
 	}
 }
 
-// view is what a look has found.
+// view is what an audit has found.
 type view struct {
 	findings []Finding
 	nodes    [][]string // by finding
 	clocks   []Clock
 }
 
-func look(ctx context.Context, use Use, servers []Server) *view {
+func audit(ctx context.Context, use Use, servers []Server) *view {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	v := new(view)
