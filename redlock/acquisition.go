@@ -15,17 +15,17 @@ import (
 // the budget if that is less, so that two first nodes may fail.
 const firstTimeout = 50 * time.Millisecond
 
-// acquisition carries out one election. It sends what the election asks for, and tells the election the answers.
+// acquisition carries out one voting. It sends what the voting asks for, and tells it the answers.
 type acquisition struct {
 	fanout
-	req      locker.Request
-	trace    voteTrace
-	election election
-	hint     uint64
-	ballots  []ballot // by node
-	raises   []raise  // by node; nil: no raise was sent
-	seen     nodeSet  // nodes whose votes have come
-	held     int      // how many votes before the decision said that somebody else has the lock
+	req     locker.Request
+	trace   voteTrace
+	voting  voting
+	hint    uint64
+	ballots []ballot // by node
+	raises  []raise  // by node; nil: no raise was sent
+	seen    nodeSet  // nodes whose votes have come
+	held    int      // how many votes before the decision said that somebody else has the lock
 	// contested: a node has refused a raise, so somebody else has the lock there by now.
 	contested bool
 
@@ -63,28 +63,28 @@ func newAcquisition(ctx context.Context, b *backend, req locker.Request, inTurn 
 	case first >= 0:
 		first = b.health.first(first, n)
 	}
-	a.election = newElection(n, first)
+	a.voting = newVoting(n, first)
 	return a
 }
 
 // until implements asker.
 func (a *acquisition) until() time.Time {
-	switch outcome := a.election.outcome(); {
+	switch outcome := a.voting.outcome(); {
 	case a.end.IsZero(), outcome == won, outcome == lost && a.held == 0:
 		return time.Time{}
 	case outcome == lost:
 		// If it did not wait for nodes that are about to answer, its requests could be executed after the owner has
 		// released the lock, and look like another owner to the next caller.
-		return a.linger(a.election.asked&^a.seen, false)
+		return a.linger(a.voting.asked&^a.seen, false)
 	}
 	until := a.end
 	if a.competing() {
 		if a.votesUntil.IsZero() {
-			a.votesUntil = time.Now().Add(a.b.health.timeout(a.election.asked &^ a.seen))
+			a.votesUntil = time.Now().Add(a.b.health.timeout(a.voting.asked &^ a.seen))
 		}
 		until = earlier(until, a.votesUntil)
 	}
-	if a.election.first >= 0 {
+	if a.voting.first >= 0 {
 		until = earlier(until, a.next)
 	}
 	return until
@@ -100,13 +100,13 @@ func earlier(a, b time.Time) time.Time {
 // overdue implements asker.
 func (a *acquisition) overdue() {
 	switch until := a.until(); {
-	case until.Equal(a.end), a.election.outcome() == lost:
+	case until.Equal(a.end), a.voting.outcome() == lost:
 		a.fanout.overdue()
 	case until.Equal(a.votesUntil) && a.competing():
 		a.gaveUp = true
 		a.fanout.overdue()
 	default:
-		a.acquire(a.election.skip())
+		a.acquire(a.voting.skip())
 		a.next = time.Now().Add(a.pace)
 	}
 }
@@ -114,7 +114,7 @@ func (a *acquisition) overdue() {
 // competing reports whether the acquisition competes with others: a majority has answered, and at least one node says
 // that somebody else has the lock. Once a majority has granted, the acquisition waits for raises and does not compete.
 func (a *acquisition) competing() bool {
-	return a.election.token == 0 && a.held > 0 && a.seen.len() >= a.election.need
+	return a.voting.token == 0 && a.held > 0 && a.seen.len() >= a.voting.need
 }
 
 // acquire asks nodes for the lock.
@@ -134,7 +134,7 @@ func (a *acquisition) raise(nodes nodeSet) {
 		return
 	}
 	n := len(a.ballots)
-	a.req.Fence = a.election.token
+	a.req.Fence = a.voting.token
 	if a.raises == nil {
 		a.raises = make([]raise, n)
 	}
@@ -151,13 +151,13 @@ func (a *acquisition) answer(c *node.Call) {
 		a.b.logDuplicate(i, err)
 		a.contested = a.contested || errors.Is(err, locker.ErrNotHeld)
 		a.raises[i].err = err
-		a.election.raise(i, err == nil)
+		a.voting.raise(i, err == nil)
 		return
 	}
 	i := c.Tag
 	v := a.note(i)
 	if v.Granted {
-		acquire, raise := a.election.grant(i, v.Counter)
+		acquire, raise := a.voting.grant(i, v.Counter)
 		a.acquire(acquire)
 		a.raise(raise)
 		return
@@ -165,7 +165,7 @@ func (a *acquisition) answer(c *node.Call) {
 	if isHeld(v.Err) {
 		a.held++
 	}
-	a.acquire(a.election.deny(i, isHeld(v.Err)))
+	a.acquire(a.voting.deny(i, isHeld(v.Err)))
 }
 
 // note records the vote of node i, which has come before the end of the acquisition.
@@ -193,7 +193,7 @@ func (a *acquisition) heard(i int, v *node.Vote) {
 // so. by is the turn that the acquisition was made with, or nil. waited says that the caller has seen others hold the
 // lock.
 func (a *acquisition) keep(by *turn, waited bool) *lease {
-	a.req.Fence = a.election.token
+	a.req.Fence = a.voting.token
 	l := &lease{turn: by, waited: waited, until: validity.Until(a.start, a.req.TTL)}
 	// A late answer has to wait until the lease is complete.
 	l.mu.Lock()
@@ -202,7 +202,7 @@ func (a *acquisition) keep(by *turn, waited bool) *lease {
 	a.letGo(a)
 	a.seen.each(func(i int) {
 		v := &a.ballots[i].vote
-		l.voted(i, answerIn(v), v.Counter, a.election.token)
+		l.voted(i, answerIn(v), v.Counter, a.voting.token)
 	})
 	a.b.faulty.Store(false)
 	if a.raises == nil && a.held == 0 {
@@ -222,7 +222,7 @@ func (a *acquisition) undo(ctx context.Context) error {
 	err := a.err()
 	switch noQuorum := errors.Is(err, locker.ErrNoQuorum); {
 	case ctx.Err() != nil: // the nodes may not have had the time to answer
-	case noQuorum, a.election.asked == allOf(len(a.ballots)):
+	case noQuorum, a.voting.asked == allOf(len(a.ballots)):
 		a.b.faulty.Store(noQuorum)
 	}
 	return err
@@ -276,19 +276,19 @@ func (a *acquisition) release(i int, v *node.Vote) {
 // still be on its way.
 func (a *acquisition) mayRemain(i int) bool {
 	v := &a.ballots[i].vote
-	return a.election.asked.has(i) && (!a.seen.has(i) || v.Granted || v.Doubtful)
+	return a.voting.asked.has(i) && (!a.seen.has(i) || v.Granted || v.Doubtful)
 }
 
 // underWay reports whether node i may still carry out the acquisition. It is called after the end of the acquisition.
 // If the request fails, so that its outcome is never known, the acquisition itself leaves a tombstone.
 func (a *acquisition) underWay(i int) bool {
-	return a.election.asked.has(i) && a.ballots[i].call.UnderWay()
+	return a.voting.asked.has(i) && a.ballots[i].call.UnderWay()
 }
 
 // split reports whether the vote was split: this attempt has some nodes, and nobody has a majority.
 func (a *acquisition) split() bool {
 	_, most := a.owners()
-	return a.election.granted != 0 && 0 < most && most < a.election.need
+	return a.voting.granted != 0 && 0 < most && most < a.voting.need
 }
 
 // astray reports whether node i is wrong about the owner with the most nodes. Either the lock was free there, granted
@@ -297,7 +297,7 @@ func (a *acquisition) astray(i int) bool {
 	owners, most := a.owners()
 	switch v := &a.ballots[i].vote; {
 	case v.Granted, errors.As(v.Err, new(*locker.RestingError)):
-		return most >= a.election.need
+		return most >= a.voting.need
 	case isHeld(v.Err), errors.Is(v.Err, locker.ErrForeignKey):
 		return owners[v.Owner] < most
 	}
@@ -329,19 +329,19 @@ func (a *acquisition) err() error {
 		return locker.ErrClosed
 	}
 	e := a.b.quorumError(opAcquire, a.cause(), a.vote)
-	e.raising = a.election.token != 0
+	e.raising = a.voting.token != 0
 	return e
 }
 
 // vote returns what node i has said, in the second round if there was one.
 func (a *acquisition) vote(i int) (Outcome, error) {
 	switch v := &a.ballots[i].vote; {
-	case v.Granted && (a.election.token == 0 || a.election.agreed.has(i)):
+	case v.Granted && (a.voting.token == 0 || a.voting.agreed.has(i)):
 		return Agreed, nil
 	case v.Granted && a.raises != nil:
 		err := a.raises[i].err
 		return faultOf(err), err
-	case !a.election.asked.has(i):
+	case !a.voting.asked.has(i):
 		return NotAsked, nil
 	default:
 		return faultOf(v.Err), v.Err
@@ -350,8 +350,8 @@ func (a *acquisition) vote(i int) (Outcome, error) {
 
 // cause returns whether the acquisition was lost to other owners, or because too few nodes have answered.
 func (a *acquisition) cause() error {
-	n, need := len(a.ballots), a.election.need
-	decided := a.election.outcome() == lost // by votes, and not for lack of them
+	n, need := len(a.ballots), a.voting.need
+	decided := a.voting.outcome() == lost // by votes, and not for lack of them
 	foreign, mismatched, mismatch := 0, 0, error(nil)
 	// How long until each node that is in order can be free. If a node was not needed for the decision, nothing is
 	// known of it. It counts as in order if it was in order before.
@@ -379,7 +379,7 @@ func (a *acquisition) cause() error {
 		return noQuorum{}
 	case a.held == 0 && !a.contested: // nobody else has the lock: votes or raises did not come in time
 		return noQuorum{}
-	case a.election.asked != allOf(n): // the first node decided for all
+	case a.voting.asked != allOf(n): // the first node decided for all
 		return &locker.HeldError{Remaining: free[len(free)-1], Label: a.holder()}
 	default:
 		return &locker.HeldError{Remaining: free[need-1], Label: a.holder()}

@@ -1,6 +1,6 @@
 package redlock
 
-// holding is the state of a lease on its nodes. It says which nodes to ask to extend and to release. Like an election,
+// holding is the state of a lease on its nodes. It says which nodes to ask to extend and to release. Like a voting,
 // it is the protocol and nothing else. The steps of one node keep their order: only what was granted is released, and a
 // node takes part in the next operation when it has answered the last one. So late answers of a minority delay nothing.
 //

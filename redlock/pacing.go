@@ -32,7 +32,7 @@ const (
 )
 
 // pacing decides when a waiter asks the nodes for the lock, and how long it pauses before it looks at its position in
-// the queue again. It is told what the node that keeps the queue says and how attempts end. Like an election, it is
+// the queue again. It is told what the node that keeps the queue says and how attempts end. Like a voting, it is
 // rules and nothing else: it sends nothing, and times are arguments.
 type pacing struct {
 	since  time.Time // since when the waiter waits to be notified

@@ -43,14 +43,14 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 	}
 	a := newAcquisition(ctx, w.b, w.req, all)
 	w.last = a
-	a.acquire(a.election.asked)
+	a.acquire(a.voting.asked)
 	a.collect(ctx, a)
 	// After Close, the caller cannot release the lock any more.
-	if a.election.outcome() != won || w.b.closed() {
+	if a.voting.outcome() != won || w.b.closed() {
 		return locker.Grant{}, a.undo(ctx)
 	}
 	l := a.keep(w.turn, w.seen)
-	return locker.Grant{Fence: a.election.token, Token: w.req.Token, Sent: a.start, Private: l}, nil
+	return locker.Grant{Fence: a.voting.token, Token: w.req.Token, Sent: a.start, Private: l}, nil
 }
 
 // learn records what the last attempt, which was made at asked and failed with err, has found. It returns nil if the

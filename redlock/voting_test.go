@@ -2,7 +2,7 @@ package redlock
 
 import "testing"
 
-// step is an event of an election and what is expected after it.
+// step is an event of a voting and what is expected after it.
 type step struct {
 	event   string // "grant", "deny", "held", "accept", "refuse", "skip"
 	node    int
@@ -103,7 +103,7 @@ func TestElection(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			e := newElection(tt.n, tt.first)
+			e := newVoting(tt.n, tt.first)
 			if e.asked != tt.ask {
 				t.Errorf("asks %b first, want %b", e.asked, tt.ask)
 			}
