@@ -122,7 +122,7 @@ func (a *acquisition) acquire(nodes nodeSet) {
 	nodes.each(func(i int) {
 		a.trace.ask(i)
 		a.open |= only(i)
-		with := node.Acquisition{Quantum: quantum, Hint: a.hint}
+		with := node.CounterOptions{Quantum: quantum, Hint: a.hint}
 		a.b.nodes[i].StartAcquire(&a.ballots[i].call, a.ready, i, &a.req, with)
 	})
 }

@@ -334,7 +334,7 @@ func (u *leaseUpdate) heal(ctx context.Context) {
 		h := &healing{b: b, l: l, req: u.req, sent: now}
 		// The hint makes the counter greater than the token, even if the node has lost its counter and its clock is
 		// slow.
-		b.nodes[i].StartAcquire(&h.call, nil, i, &h.req, node.Acquisition{Quantum: quantum, Hint: u.req.Fence})
+		b.nodes[i].StartAcquire(&h.call, nil, i, &h.req, node.CounterOptions{Quantum: quantum, Hint: u.req.Fence})
 		l.await(i, &h.call, len(b.nodes))
 		if h.call.Follow(h) {
 			refused = append(refused, h)

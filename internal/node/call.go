@@ -129,8 +129,8 @@ func (c *Call) Waited() bool {
 	return o.Waited
 }
 
-// Acquisition has the parameters of [Node.StartAcquire] that the request does not have.
-type Acquisition struct {
+// CounterOptions has the parameters of [Node.StartAcquire] that the request does not have.
+type CounterOptions struct {
 	// Quantum, in µs, makes the counters of several nodes agree: each node rounds its clock down to a multiple of it. A
 	// node that decides alone uses 1.
 	Quantum int64
@@ -142,7 +142,7 @@ type Acquisition struct {
 // must have room for every call that shares it.
 //
 // The same holds for StartRaise, StartExtend and StartRelease. A Call must be zero before and can be used once.
-func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Request, a Acquisition) {
+func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Request, a CounterOptions) {
 	call, answered := c.of(n, ready, tag, n.attempt(req).Acquire(req.TTL, a.Quantum, a.Hint))
 	if n.cleaner.full() {
 		call.Refuse(pipeline.ErrFull)

@@ -106,7 +106,7 @@ func TestTurnIsHandedOn(t *testing.T) {
 		}
 		req := &locker.Request{Key: "k", Token: "o", TTL: time.Minute}
 		ready := make(chan *Call, 1)
-		n.StartAcquire(new(Call), ready, 0, req, Acquisition{Quantum: 1})
+		n.StartAcquire(new(Call), ready, 0, req, CounterOptions{Quantum: 1})
 		if v := (<-ready).Vote(); !v.Granted {
 			t.Fatal(v)
 		}
@@ -150,7 +150,7 @@ func TestCleanUpTellsNobody(t *testing.T) {
 		<-waiting.News
 		req := &locker.Request{Key: "k", Token: "o", TTL: time.Minute}
 		ready := make(chan *Call, 1)
-		n.StartAcquire(new(Call), ready, 0, req, Acquisition{Quantum: 1})
+		n.StartAcquire(new(Call), ready, 0, req, CounterOptions{Quantum: 1})
 		if v := (<-ready).Vote(); !v.Granted {
 			t.Fatal(v)
 		}

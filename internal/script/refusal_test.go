@@ -46,7 +46,7 @@ func TestRefusalInAScriptLeavesNoDoubt(t *testing.T) {
 		req := request("a")
 		ready := make(chan *node.Call, 1)
 		var c node.Call
-		n.StartAcquire(&c, ready, 0, &req, node.Acquisition{Quantum: 1})
+		n.StartAcquire(&c, ready, 0, &req, node.CounterOptions{Quantum: 1})
 		v := (<-ready).Vote()
 		var e drivers.ServerError
 		if !errors.As(v.Err, &e) || e.Code() != code || v.Doubtful {

@@ -64,7 +64,7 @@ func reach(t *testing.T, s *redistest.Server, dial func() (redis.Conn, error)) *
 // Acquire makes one attempt without the queue, as a node of a Redlock is asked to.
 func (s *server) Acquire(_ context.Context, req locker.Request) (locker.Grant, error) {
 	ready := make(chan *node.Call, 1)
-	s.StartAcquire(new(node.Call), ready, 0, &req, node.Acquisition{Quantum: 1})
+	s.StartAcquire(new(node.Call), ready, 0, &req, node.CounterOptions{Quantum: 1})
 	v := (<-ready).Vote()
 	return locker.Grant{Fence: v.Counter}, v.Err
 }

@@ -15,14 +15,14 @@ import (
 // observed is a Lease whose Extend and Unlock are recorded.
 type observed struct {
 	locker.Lease
-	a *acquisition
+	a *record
 }
 
 // Unwrap returns the wrapped Lease, for [locker.Verify].
 func (l *observed) Unwrap() locker.Lease { return l.Lease }
 
 // begin starts the span of an operation on the lease.
-func (a *acquisition) begin(ctx context.Context, op op) (context.Context, *spanRecorder) {
+func (a *record) begin(ctx context.Context, op op) (context.Context, *spanRecorder) {
 	ctx, span := a.tracer.Start(ctx, spans[op], a.start[op]...)
 	s := &spanRecorder{span: span, recording: span.IsRecording()}
 	if s.recording {

@@ -29,12 +29,12 @@ func (t *traced) TryLockMany(ctx context.Context, keys []string, opts ...locker.
 
 // step records one call of TryLockMany and the resulting leases.
 type step struct {
-	*acquisition                // of the call; it has no lease
-	parts        []*acquisition // of the leases, in the order of the keys; they have no call
+	*record           // of the call; it has no lease
+	parts   []*record // of the leases, in the order of the keys; they have no call
 }
 
 func (s *scope) newStep(keys []string, span trace.Span, measured bool) *step {
-	call := &step{acquisition: s.newAcquisition(opTryLockMany, keys, span, measured)}
+	call := &step{record: s.newRecord(opTryLockMany, keys, span, measured)}
 	for i := range keys {
 		call.parts = append(call.parts, s.newHold(opTryLockMany, keys[i:i+1], span))
 	}

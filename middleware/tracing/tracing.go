@@ -146,7 +146,7 @@ func (t *traced) acquire(
 		span.End()
 		return t.call(ctx, op, key, opts)
 	}
-	a := t.newAcquisition(op, []string{key}, span, measured)
+	a := t.newRecord(op, []string{key}, span, measured)
 	lease, err := t.call(lockertrace.With(ctx, &a.trace), op, key, opts)
 	defer func() {
 		if err == nil && returned == nil { // a span or an instrument has panicked

@@ -16,9 +16,9 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// acquisition records one call of Lock or TryLock and the resulting lease, or a part of that; see step. Its methods are
+// record records one call of Lock or TryLock and the resulting lease, or a part of that; see step. Its methods are
 // the hooks of the Trace.
-type acquisition struct {
+type record struct {
 	*scope
 	op    op
 	keys  []string  // one, except for a call of TryLockMany
@@ -42,7 +42,7 @@ type acquisition struct {
 	unlocking bool              // Unlock was called
 }
 
-func (s *scope) newAcquisition(op op, keys []string, span trace.Span, measured bool) *acquisition {
+func (s *scope) newRecord(op op, keys []string, span trace.Span, measured bool) *record {
 	a := s.newHold(op, keys, span)
 	if a.call.recording {
 		span.SetAttributes(a.attrs...)
@@ -57,8 +57,8 @@ func (s *scope) newAcquisition(op op, keys []string, span trace.Span, measured b
 }
 
 // newHold records only the lease, and what is known of its keys.
-func (s *scope) newHold(op op, keys []string, span trace.Span) *acquisition {
-	a := &acquisition{scope: s, op: op, begun: time.Now()}
+func (s *scope) newHold(op op, keys []string, span trace.Span) *record {
+	a := &record{scope: s, op: op, begun: time.Now()}
 	a.keys = append(a.one[:0], keys...)
 	a.call.span, a.call.recording = span, span.IsRecording()
 	if s.class != nil {
@@ -83,7 +83,7 @@ func (s *scope) newHold(op op, keys []string, span trace.Span) *acquisition {
 	return a
 }
 
-func (a *acquisition) attempted(t lockertrace.Attempt) {
+func (a *record) attempted(t lockertrace.Attempt) {
 	a.mu.Lock()
 	a.attempts++
 	a.saw(t.Err)
@@ -105,7 +105,7 @@ func (a *acquisition) attempted(t lockertrace.Attempt) {
 }
 
 // saw records the label of the holder if err has one. Call with mu held.
-func (a *acquisition) saw(err error) {
+func (a *record) saw(err error) {
 	if err == nil { // errors.As would allocate
 		return
 	}
@@ -115,7 +115,7 @@ func (a *acquisition) saw(err error) {
 	}
 }
 
-func (a *acquisition) waits(w lockertrace.Waiting) {
+func (a *record) waits(w lockertrace.Waiting) {
 	a.mu.Lock()
 	first := a.waiting.IsZero()
 	if first {
@@ -133,16 +133,16 @@ func (a *acquisition) waits(w lockertrace.Waiting) {
 	}
 }
 
-func (a *acquisition) woken(w lockertrace.Wake) {
+func (a *record) woken(w lockertrace.Wake) {
 	a.call.tell("locker.wake",
 		attribute.String("locker.wake.reason", string(w.Reason)), seconds("locker.slept", w.Slept))
 }
 
 // voted is also called for renewals, after the span of the call has ended.
-func (a *acquisition) voted(v lockertrace.Vote) { a.call.voted(a.metrics, v) }
+func (a *record) voted(v lockertrace.Vote) { a.call.voted(a.metrics, v) }
 
 // returned is called when the call has returned.
-func (a *acquisition) returned(ctx context.Context, lease locker.Lease, err error) {
+func (a *record) returned(ctx context.Context, lease locker.Lease, err error) {
 	if err != nil {
 		a.finished(ctx, err)
 		return
@@ -159,7 +159,7 @@ func (a *acquisition) returned(ctx context.Context, lease locker.Lease, err erro
 }
 
 // holds is called when the lease is acquired. If the lease is lost already, holds returns the loss.
-func (a *acquisition) holds(ctx context.Context) (early *locker.LostError) {
+func (a *record) holds(ctx context.Context) (early *locker.LostError) {
 	a.mu.Lock()
 	a.acquired = time.Now()
 	early = a.early
@@ -169,7 +169,7 @@ func (a *acquisition) holds(ctx context.Context) (early *locker.LostError) {
 }
 
 // finished records the call, which has returned err, and attrs on its span.
-func (a *acquisition) finished(ctx context.Context, err error, attrs ...attribute.KeyValue) {
+func (a *record) finished(ctx context.Context, err error, attrs ...attribute.KeyValue) {
 	now := time.Now()
 	outcome, kind := ofCall(ctx, err, "acquired")
 	if outcome == unsupported {
@@ -205,7 +205,7 @@ func (a *acquisition) finished(ctx context.Context, err error, attrs ...attribut
 	a.call.end(outcome, kind, a.keys, err, attrs...)
 }
 
-func (a *acquisition) lost(e *locker.LostError) {
+func (a *record) lost(e *locker.LostError) {
 	a.mu.Lock()
 	if a.acquired.IsZero() {
 		// The lease was lost before the call returned. If the call fails, the lease was known only to an inner
@@ -222,7 +222,7 @@ func (a *acquisition) lost(e *locker.LostError) {
 }
 
 // end marks the lease as ended. It returns how long the lease was held, and false if it had already ended.
-func (a *acquisition) end() (held time.Duration, ok bool) {
+func (a *record) end() (held time.Duration, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ok, a.over = !a.over, true
@@ -230,7 +230,7 @@ func (a *acquisition) end() (held time.Duration, ok bool) {
 }
 
 // ended measures the end of the lease. l has a reason if the lease was lost.
-func (a *acquisition) ended(ctx context.Context, held time.Duration, l labels) {
+func (a *record) ended(ctx context.Context, held time.Duration, l labels) {
 	m := a.metrics
 	m.move(ctx, m.active, -1, labels{class: a.class})
 	m.seconds(ctx, m.hold, held, l)
@@ -239,7 +239,7 @@ func (a *acquisition) ended(ctx context.Context, held time.Duration, l labels) {
 	}
 }
 
-func (a *acquisition) renewal(r lockertrace.Renewal) {
+func (a *record) renewal(r lockertrace.Renewal) {
 	outcome, kind := "renewed", ""
 	switch {
 	case errors.Is(r.Err, locker.ErrLost):
@@ -263,7 +263,7 @@ func (a *acquisition) renewal(r lockertrace.Renewal) {
 }
 
 // span records a span for an event in the background that has just ended.
-func (a *acquisition) span(name string, took time.Duration, kind string, err error, attrs ...attribute.KeyValue) {
+func (a *record) span(name string, took time.Duration, kind string, err error, attrs ...attribute.KeyValue) {
 	lock := a.call.span.SpanContext()
 	if !lock.IsValid() { // there is no SDK
 		return
