@@ -6,4 +6,4 @@ import "bufio"
 const Straggle = straggle
 
 // Read reads a command, as an array.
-func Read(in *bufio.Reader) (any, error) { return (&exchange{r: in}).reply(0) }
+func Read(in *bufio.Reader) (any, error) { return (&connection{r: in}).reply(0) }

@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// exchange is a connection to a sentinel. It speaks as much of the protocol as sentinels do.
-type exchange struct {
+// connection is a connection to a sentinel. It speaks as much of the protocol as sentinels do.
+type connection struct {
 	conn    net.Conn
 	refusal func(text string) Refusal // makes the reply of a refusal
 	r       *bufio.Reader
 	stop    func() bool
 }
 
-// newExchange returns an exchange that is broken off when ctx ends.
-func newExchange(ctx context.Context, conn net.Conn, refusal func(text string) Refusal) *exchange {
-	return &exchange{conn, refusal, bufio.NewReader(conn), context.AfterFunc(ctx, func() { _ = conn.Close() })}
+// newConnection returns a connection that is broken off when ctx ends.
+func newConnection(ctx context.Context, conn net.Conn, refusal func(text string) Refusal) *connection {
+	return &connection{conn, refusal, bufio.NewReader(conn), context.AfterFunc(ctx, func() { _ = conn.Close() })}
 }
 
-// outlives makes ctx bound the exchange instead of the context of newExchange. It returns false if that has ended.
-func (e *exchange) outlives(ctx context.Context) bool {
+// outlives makes ctx bound the connection instead of the context of newConnection. It returns false if that has ended.
+func (e *connection) outlives(ctx context.Context) bool {
 	if !e.stop() {
 		return false
 	}
@@ -34,13 +34,13 @@ func (e *exchange) outlives(ctx context.Context) bool {
 	return true
 }
 
-func (e *exchange) close() {
+func (e *connection) close() {
 	e.stop()
 	_ = e.conn.Close()
 }
 
 // call sends cmds and returns their replies.
-func (e *exchange) call(cmds ...[]string) ([]any, error) {
+func (e *connection) call(cmds ...[]string) ([]any, error) {
 	if err := e.send(cmds...); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (e *exchange) call(cmds ...[]string) ([]any, error) {
 	return replies, nil
 }
 
-func (e *exchange) send(cmds ...[]string) error {
+func (e *connection) send(cmds ...[]string) error {
 	var text strings.Builder
 	for _, cmd := range cmds {
 		fmt.Fprintf(&text, "*%d\r\n", len(cmd))
@@ -67,7 +67,7 @@ func (e *exchange) send(cmds ...[]string) error {
 }
 
 // receive waits for a reply until nothing has arrived for limit. After that time-out, it can be called again.
-func (e *exchange) receive(limit time.Duration) (any, error) {
+func (e *connection) receive(limit time.Duration) (any, error) {
 	if err := e.conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ const (
 
 var errProtocol = errors.New("not an answer of a Redis Sentinel")
 
-func (e *exchange) reply(depth int) (any, error) {
+func (e *connection) reply(depth int) (any, error) {
 	line, err := e.r.ReadSlice('\n')
 	if err != nil {
 		return nil, err

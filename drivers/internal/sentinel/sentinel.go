@@ -230,7 +230,7 @@ func text(replies []any, i int) string {
 }
 
 // sentinel opens a connection to a sentinel and authenticates it.
-func (f *Follower) sentinel(ctx context.Context, addr string) (*exchange, error) {
+func (f *Follower) sentinel(ctx context.Context, addr string) (*connection, error) {
 	user, password, err := f.cfg.Login(ctx)
 	if err != nil {
 		return nil, unreached{fmt.Errorf("sentinel %s: %w", addr, err)}
@@ -239,7 +239,7 @@ func (f *Follower) sentinel(ctx context.Context, addr string) (*exchange, error)
 	if err != nil {
 		return nil, unreached{fmt.Errorf("sentinel %s: %w", addr, err)}
 	}
-	s := newExchange(ctx, conn, f.cfg.Refusal)
+	s := newConnection(ctx, conn, f.cfg.Refusal)
 	if password == "" {
 		return s, nil
 	}
@@ -258,7 +258,7 @@ func (f *Follower) sentinel(ctx context.Context, addr string) (*exchange, error)
 	return s, nil
 }
 
-// failure describes the failure of an exchange. At the end of ctx, that only says that the connection was closed.
+// failure describes the failure of a connection. At the end of ctx, that only says that the connection was closed.
 func (f *Follower) failure(ctx context.Context, addr string, err error) error {
 	if ctx.Err() != nil {
 		return unreached{fmt.Errorf("sentinel %s: no answer within %v", addr, f.cfg.Timeout)}

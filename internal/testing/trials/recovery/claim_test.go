@@ -38,7 +38,7 @@ func TestScheduleClaimFromOldData(t *testing.T) {
 	c, env := testserver.NewClock(t.TempDir())
 	s, ctx := redistest.StartWith(t, env), t.Context()
 	open := func() *silenced {
-		d, err := drivers.Open(ctx, "redigo", drivers.Config{Network: "tcp", Addr: s.Addr(), Timeout: exchange})
+		d, err := drivers.Open(ctx, "redigo", drivers.Config{Network: "tcp", Addr: s.Addr(), Timeout: exchangeTimeout})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestScheduleClaimFromOldData(t *testing.T) {
 	}
 	var clients [3]*locker.Client
 	for i, d := range []drivers.Driver{open(), waits, open()} {
-		clients[i] = single.New(d, single.Guard(most), single.Timeout(exchange))
+		clients[i] = single.New(d, single.Guard(most), single.Timeout(exchangeTimeout))
 		defer func() { _ = clients[i].Close() }()
 	}
 	first := lock(clients[0])

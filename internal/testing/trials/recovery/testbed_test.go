@@ -29,8 +29,8 @@ const (
 	rest = ttl + ttl/50 + 2*time.Second
 	// hangLimit decides between slow and hung.
 	hangLimit = 30 * time.Second
-	// exchange bounds an exchange, so that a broken connection does not cost a trial its time.
-	exchange = time.Second
+	// exchangeTimeout bounds an exchange, so that a broken connection does not cost a trial its time.
+	exchangeTimeout = time.Second
 )
 
 // testbed is what one trial runs on.
@@ -103,7 +103,7 @@ func (b *testbed) drivers() (ds []drivers.Driver) {
 		if b.kind.moves {
 			addr = b.proxies[i].Addr()
 		}
-		d, err := drivers.Open(b.Context(), b.driver, drivers.Config{Network: "tcp", Addr: addr, Timeout: exchange})
+		d, err := drivers.Open(b.Context(), b.driver, drivers.Config{Network: "tcp", Addr: addr, Timeout: exchangeTimeout})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -119,16 +119,16 @@ func (b *testbed) open() *locker.Client {
 		guard = ttl
 	}
 	if b.nodes == 1 {
-		opts := []single.Option{single.Timeout(exchange), single.Guard(guard)}
+		opts := []single.Option{single.Timeout(exchangeTimeout), single.Guard(guard)}
 		if b.waits {
-			opts = append(opts, single.WaitReplicas(1, exchange/4))
+			opts = append(opts, single.WaitReplicas(1, exchangeTimeout/4))
 		}
 		if b.guarded && b.clients == nil {
 			b.bootstrapped(func() error { return single.Bootstrap(ctx, ds[0], opts...) })
 		}
 		return single.New(ds[0], opts...)
 	}
-	opts := []redlock.Option{redlock.Timeout(exchange), redlock.Budget(exchange / 2), redlock.Guard(guard),
+	opts := []redlock.Option{redlock.Timeout(exchangeTimeout), redlock.Budget(exchangeTimeout / 2), redlock.Guard(guard),
 		redlock.Logger(slog.New(slog.DiscardHandler))}
 	if b.guarded && b.clients == nil {
 		b.bootstrapped(func() error { return redlock.Bootstrap(ctx, ds, opts...) })
@@ -207,7 +207,7 @@ func (e *episode) contend(ctx context.Context, l locker.Locker, tries bool, over
 		}
 		e.held[over.Load()].Add(1)
 		wait(ctx, lease.Done(), ttl/4+rand.N(ttl)) // some leases end by themselves
-		release, cancel := context.WithTimeout(context.WithoutCancel(ctx), exchange)
+		release, cancel := context.WithTimeout(context.WithoutCancel(ctx), exchangeTimeout)
 		_ = lease.Unlock(release)
 		cancel()
 	}
