@@ -35,7 +35,7 @@ type backend struct {
 	closing chan struct{}
 	// Close waits for calls between closing that channel and closing the nodes. So each call has added its clean-up by
 	// then.
-	calls node.Calls
+	inFlight node.InFlight
 }
 
 func (b *backend) closed() bool {
@@ -57,8 +57,8 @@ func (b *backend) check(req *locker.Request) error {
 
 // Acquire implements locker.Backend.
 func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	b.calls.Enter()
-	defer b.calls.Leave()
+	b.inFlight.Enter()
+	defer b.inFlight.Leave()
 	if err := b.check(&req); err != nil {
 		return locker.Grant{}, err
 	}
@@ -69,8 +69,8 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 // Queue implements locker.Queuer. If nobody has waited for the key lately, it asks the nodes without queueing. If
 // others wait, it waits for its turn, because asking would overtake them and split the vote.
 func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	b.calls.Enter()
-	defer b.calls.Leave()
+	b.inFlight.Enter()
+	defer b.inFlight.Leave()
 	if err := b.check(&req); err != nil {
 		return locker.Grant{}, err
 	}
@@ -102,8 +102,8 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
-	b.calls.Enter()
-	defer b.calls.Leave()
+	b.inFlight.Enter()
+	defer b.inFlight.Leave()
 	if err := b.nodes[0].Check(&req); err != nil { // the TTL may be another one now
 		return err
 	}
@@ -116,8 +116,8 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
-	b.calls.Enter()
-	defer b.calls.Leave()
+	b.inFlight.Enter()
+	defer b.inFlight.Leave()
 	if req.Keep > 0 {
 		l.mu.Lock()
 		l.kept = time.Now().Add(req.Keep)
@@ -139,7 +139,7 @@ var errForeignRequest = errors.New("redlock: the request does not carry what Acq
 func (b *backend) Close() error {
 	b.audit.Close()
 	close(b.closing)
-	b.calls.Wait()
+	b.inFlight.Wait()
 	errs := make([]error, len(b.nodes))
 	var wg sync.WaitGroup
 	for i, n := range b.nodes {
@@ -173,8 +173,8 @@ func (b *backend) Verify(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
-	b.calls.Enter()
-	defer b.calls.Leave()
+	b.inFlight.Enter()
+	defer b.inFlight.Leave()
 	return newLeaseUpdate(b, l, req, opVerify).run(ctx)
 }
 

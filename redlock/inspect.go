@@ -14,8 +14,8 @@ import (
 
 // Inspect implements inspect.Inspector.
 func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
-	b.calls.Enter()
-	defer b.calls.Leave()
+	b.inFlight.Enter()
+	defer b.inFlight.Leave()
 	s, err := b.survey(ctx, key)
 	if err != nil {
 		return inspect.Inspection{State: inspect.Unknown}, err
@@ -26,8 +26,8 @@ func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 // ForceRelease implements inspect.Inspector. Without an owner, it takes the lock from the owner with the most nodes.
 // Other owners have an attempt that may be about to win.
 func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
-	b.calls.Enter()
-	defer b.calls.Leave()
+	b.inFlight.Enter()
+	defer b.inFlight.Leave()
 	s, err := b.survey(ctx, key)
 	if err != nil {
 		return inspect.Inspection{State: inspect.Unknown}, err

@@ -57,13 +57,13 @@ func TestAnswersThatHaveComeCount(t *testing.T) {
 		l := req.Private.(*lease)
 		for range 32 { // select draws lots
 			ctx, cancel := context.WithCancel(t.Context())
-			b.calls.Enter()
+			b.inFlight.Enter()
 			u := newLeaseUpdate(b, l, req, opExtend)
 			u.begin(ctx)
 			synctest.Wait() // all have answered
 			cancel()
 			err := u.wait(ctx)
-			b.calls.Leave()
+			b.inFlight.Leave()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -314,7 +314,7 @@ func TestReleaseAsksNodesThatHaveAnsweredMeanwhile(t *testing.T) {
 		}, 5)
 		req := acquired(t, b)
 		b.health.silent(4)
-		b.calls.Enter()
+		b.inFlight.Enter()
 		u := newLeaseUpdate(b, req.Private.(*lease), req, opRelease)
 		u.begin(t.Context())
 		synctest.Wait() // four have confirmed the release
@@ -326,7 +326,7 @@ func TestReleaseAsksNodesThatHaveAnsweredMeanwhile(t *testing.T) {
 		if !u.tally.asked.has(4) {
 			t.Error("the node is not asked")
 		}
-		b.calls.Leave()
+		b.inFlight.Leave()
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}

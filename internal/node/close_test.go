@@ -26,14 +26,14 @@ func TestCloseUndoesWhatIsStillDue(t *testing.T) {
 		want []string // life of the tombstones of the releases that are answered while the node is closed
 	}{
 		"a call that has not left": {func(_ *testing.T, d *fake, n *Node) func() {
-			n.calls.Enter() // as each call does
+			n.inFlight.Enter() // as each call does
 			return func() {
-				for !d.isClosed() && n.calls.over.Load() == nil { // until Close waits for this call, or has failed to
+				for !d.isClosed() && n.inFlight.over.Load() == nil { // until Close waits for this call, or has failed to
 					runtime.Gosched()
 				}
 				req := request("a")
 				n.Undo(&req, false)
-				n.calls.Leave()
+				n.inFlight.Leave()
 			}
 		}, []string{"70000"}},
 		"a grant that comes late": {func(t *testing.T, d *fake, n *Node) func() {

@@ -62,8 +62,8 @@ func (n *Node) touch() {
 
 // Bootstrap ends the rest of the node. The caller says that the node has forgotten no lock that may still be held.
 func (n *Node) Bootstrap(ctx context.Context) error {
-	n.calls.Enter()
-	defer n.calls.Leave()
+	n.inFlight.Enter()
+	defer n.inFlight.Leave()
 	return n.trust(ctx, 0)
 }
 

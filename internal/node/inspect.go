@@ -95,8 +95,8 @@ func (n *Node) force(key string, s State, onRedlock bool) script.Command {
 
 // Inspect implements inspect.Inspector.
 func (n *Node) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
-	n.calls.Enter()
-	defer n.calls.Leave()
+	n.inFlight.Enter()
+	defer n.inFlight.Leave()
 	s, err := n.inspect(ctx, key)
 	return s.Inspection, err
 }
@@ -115,8 +115,8 @@ func (n *Node) ask(ctx context.Context, cmd script.Command) (drivers.Reply, erro
 
 // ForceRelease implements inspect.Inspector.
 func (n *Node) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
-	n.calls.Enter()
-	defer n.calls.Leave()
+	n.inFlight.Enter()
+	defer n.inFlight.Leave()
 	s, err := n.inspect(ctx, key)
 	if err == nil {
 		err = s.takeable(owner)

@@ -75,7 +75,7 @@ type Node struct {
 	closing chan struct{} // closed by Close, and so wakes waiters; Pipeline.Abandon wakes callers that wait for an answer
 	// Close waits for calls between closing that channel and closing the pipeline. So each call has added its clean-up
 	// by then.
-	calls Calls
+	inFlight InFlight
 }
 
 // New returns a Node that owns d.
@@ -128,8 +128,8 @@ func (n *Node) Check(req *locker.Request) error {
 
 // Acquire implements locker.Backend. It is one attempt, and fails while others are in the queue.
 func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	n.calls.Enter()
-	defer n.calls.Leave()
+	n.inFlight.Enter()
+	defer n.inFlight.Leave()
 	if err := n.Check(&req); err != nil {
 		return locker.Grant{}, err
 	}
@@ -149,8 +149,8 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 
 // Queue implements locker.Queuer.
 func (n *Node) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	n.calls.Enter()
-	defer n.calls.Leave()
+	n.inFlight.Enter()
+	defer n.inFlight.Leave()
 	if err := n.Check(&req); err != nil {
 		return locker.Grant{}, err
 	}
@@ -220,8 +220,8 @@ func (n *Node) closed() bool {
 
 // Extend implements locker.Backend.
 func (n *Node) Extend(ctx context.Context, req locker.Request) error {
-	n.calls.Enter()
-	defer n.calls.Leave()
+	n.inFlight.Enter()
+	defer n.inFlight.Leave()
 	if err := n.covers(&req); err != nil {
 		return err
 	}
@@ -231,8 +231,8 @@ func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 // Release implements locker.Backend. If it was not answered or not finished, it goes on in the background. If ctx has a
 // deadline, only that ends the call; see locker.Backend.
 func (n *Node) Release(ctx context.Context, req locker.Request) error {
-	n.calls.Enter()
-	defer n.calls.Leave()
+	n.inFlight.Enter()
+	defer n.inFlight.Leave()
 	w, ok := req.Private.(*waiter)
 	r := n.releaseOf(&req, !ok || !w.stragglers(), script.NotifyQueue)
 	later := undoing(r, &req)
@@ -255,8 +255,8 @@ func (n *Node) leave(req *locker.Request, landed bool) {
 
 // Verify implements locker.Verifier.
 func (n *Node) Verify(ctx context.Context, req locker.Request) error {
-	n.calls.Enter()
-	defer n.calls.Leave()
+	n.inFlight.Enter()
+	defer n.inFlight.Leave()
 	cmd := n.attempt(&req).Verify(req.Fence)
 	return n.owned(n.send(ctx, n.pipeline, cmd, req.TTL, min(req.TTL, n.timeout)/2, nil))
 }
@@ -266,8 +266,8 @@ var errOneByOne = fmt.Errorf("the locks cannot be acquired in one step: %w", err
 // AcquireMany implements locker.ManyAcquirer, with one call of a script. Behind a Redis Cluster, the locks have to
 // share a hash slot.
 func (n *Node) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	n.calls.Enter()
-	defer n.calls.Leave()
+	n.inFlight.Enter()
+	defer n.inFlight.Leave()
 	attempts := make([]script.Attempt, len(reqs))
 	for i := range reqs {
 		if err := n.Check(&reqs[i]); err != nil {
@@ -395,7 +395,7 @@ func (n *Node) Close() error {
 	close(n.closing)
 	n.granting.Abandon()
 	n.pipeline.Abandon()
-	n.calls.Wait() // calls that wait inside the driver return at their own timeout
+	n.inFlight.Wait() // calls that wait inside the driver return at their own timeout
 	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
 	defer cancel()
 	n.inbox.close(ctx)

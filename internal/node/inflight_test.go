@@ -44,7 +44,7 @@ func TestCallsDoNotWaitForCloseToHaveWaited(t *testing.T) {
 
 func TestWaitReturnsWhenTheLastCallHasLeft(t *testing.T) {
 	for range 200 {
-		var c Calls
+		var c InFlight
 		var wg sync.WaitGroup
 		for range 4 {
 			c.Enter()
