@@ -160,7 +160,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 		return nil, withContext(ctx, err)
 	}
 	start := time.Now()
-	queue, err := c.queues.enter(ctx, c.closing, key)
+	queue, err := c.queues.join(ctx, c.closing, key)
 	if err != nil {
 		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}

@@ -32,10 +32,10 @@ type keyQueue struct {
 
 var errBehind = errors.New("other callers of this client are waiting for the lock ahead of this one")
 
-// enter waits until the caller is at the front of the queue of key. The caller must then call leave. enter fails when
+// join waits until the caller is at the front of the queue of key. The caller must then call leave. join fails when
 // ctx ends or closing is closed. If it has to wait, it calls the Trace of ctx, with the label of the holder that was
 // seen last.
-func (qs *keyQueues) enter(ctx context.Context, closing <-chan struct{}, key string) (*keyQueue, error) {
+func (qs *keyQueues) join(ctx context.Context, closing <-chan struct{}, key string) (*keyQueue, error) {
 	trace := lockertrace.From(ctx)
 	qs.mu.Lock()
 	q := qs.byKey[key]

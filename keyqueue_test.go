@@ -24,7 +24,7 @@ type entered struct {
 func arrive(ctx context.Context, qs *keyQueues, closing <-chan struct{}) <-chan entered {
 	result := make(chan entered, 1)
 	go func() {
-		q, err := qs.enter(ctx, closing, "k")
+		q, err := qs.join(ctx, closing, "k")
 		result <- entered{q, err}
 	}()
 	synctest.Wait()
@@ -83,7 +83,7 @@ func TestKeyQueueExcludes(t *testing.T) {
 			wg.Go(func() {
 				for n := range 20 {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*n)*time.Millisecond)
-					q, err := qs.enter(ctx, nil, "k")
+					q, err := qs.join(ctx, nil, "k")
 					if err == nil {
 						if inside.Add(1) > 1 {
 							t.Error("two callers are at the front")
@@ -195,7 +195,7 @@ func TestKeyQueuesOfOtherKeysAreIndependent(t *testing.T) {
 		var qs keyQueues
 		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { t.Error("waits") }})
 		for _, key := range []string{"a", "b"} {
-			if _, err := qs.enter(ctx, nil, key); err != nil {
+			if _, err := qs.join(ctx, nil, key); err != nil {
 				t.Error(err)
 			}
 		}
@@ -266,7 +266,7 @@ func TestKeyQueueGoesOnAfterAHookHasPanicked(t *testing.T) {
 			panicked := make(chan any, 1)
 			go func() {
 				defer func() { panicked <- recover() }()
-				_, _ = qs.enter(lockertrace.With(t.Context(), &hook), nil, "k")
+				_, _ = qs.join(lockertrace.With(t.Context(), &hook), nil, "k")
 			}()
 			synctest.Wait()
 			next := arrive(t.Context(), &qs, nil)

@@ -31,7 +31,7 @@ func (e *Election) campaign(ctx context.Context) (*candidacy, error) {
 	c := &candidacy{over: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	defer c.cancel(nil)
-	if !e.enter(c) {
+	if !e.beginCandidacy(c) {
 		return c, nil
 	}
 	waiting := c.ctx
@@ -59,7 +59,7 @@ func (e *Election) campaign(ctx context.Context) (*candidacy, error) {
 // hold waits for the lock, leads, and releases the lock. Callers of Resign learn of the release at once, because
 // OnOverrun and OnDemoted may take long or call Resign.
 func (e *Election) hold(waiting context.Context, c *candidacy) error {
-	defer e.leave(c)
+	defer e.endCandidacy(c)
 	err := locker.Do(waiting, e.locker, e.key, func(ctx context.Context) error {
 		lease, _ := locker.LeaseFrom(ctx)
 		if err := e.config.fits(lease); err != nil {
@@ -107,8 +107,8 @@ func (c *candidacy) wrong(ctx context.Context) error {
 	return errors.Join(cause, c.failed, unlocked)
 }
 
-// enter makes c the current candidacy, unless the candidate is not healthy.
-func (e *Election) enter(c *candidacy) bool {
+// beginCandidacy makes c the current candidacy, unless the candidate is not healthy.
+func (e *Election) beginCandidacy(c *candidacy) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.unhealthy != nil {
@@ -118,8 +118,8 @@ func (e *Election) enter(c *candidacy) bool {
 	return true
 }
 
-// leave ends the candidacy.
-func (e *Election) leave(c *candidacy) {
+// endCandidacy ends the candidacy.
+func (e *Election) endCandidacy(c *candidacy) {
 	e.mu.Lock()
 	e.candidacy = nil
 	e.mu.Unlock()

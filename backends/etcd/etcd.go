@@ -270,7 +270,7 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 	if err != nil {
 		return nil, err
 	}
-	grants, err := b.enter(ctx, reqs, leases)
+	grants, err := b.writeAll(ctx, reqs, leases)
 	if err != nil {
 		for i, l := range leases {
 			b.revoke(l, reqs[i].TTL)
@@ -308,8 +308,8 @@ func (b *Backend) leasesFor(ctx context.Context, reqs []locker.Request) ([]ttl, 
 	return leases, err
 }
 
-// enter writes all entries, if all directories are free.
-func (b *Backend) enter(ctx context.Context, reqs []locker.Request, leases []ttl) ([]locker.Grant, error) {
+// writeAll writes all entries, if all directories are free.
+func (b *Backend) writeAll(ctx context.Context, reqs []locker.Request, leases []ttl) ([]locker.Grant, error) {
 	var all []clientv3.Cmp
 	var puts, firsts []clientv3.Op
 	for i, req := range reqs {
@@ -380,10 +380,10 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 	}
 	defer cancel()
 	h := holdingOf(req)
-	if err := h.enter(ctx); err != nil {
+	if err := h.beginExtend(ctx); err != nil {
 		return err
 	}
-	defer h.leave()
+	defer h.endExtend()
 	l, doubts := h.get()
 	renews := l.asks == seconds(req.TTL) && len(doubts) == 0
 	sent, answer := time.Now(), make(<-chan renewed)

@@ -113,9 +113,9 @@ type holding struct {
 	doubts []ttl // leases to which the entry may be moved at any time, by requests that were not answered
 }
 
-// enter waits until no other Extend of the lock is in progress. A renewal must not succeed for a lease that the entry
-// leaves at the same time.
-func (h *holding) enter(ctx context.Context) error {
+// beginExtend waits until no other Extend of the lock is in progress. A renewal must not succeed for a lease that the
+// entry leaves at the same time.
+func (h *holding) beginExtend(ctx context.Context) error {
 	select {
 	case h.extending <- struct{}{}:
 		return nil
@@ -124,7 +124,7 @@ func (h *holding) enter(ctx context.Context) error {
 	}
 }
 
-func (h *holding) leave() { <-h.extending }
+func (h *holding) endExtend() { <-h.extending }
 
 func (h *holding) get() (l ttl, doubts []ttl) {
 	h.mu.Lock()

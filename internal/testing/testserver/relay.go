@@ -124,8 +124,8 @@ func (r *Relay) accept() {
 	}
 }
 
-// enter notes a connection. If it must end, enter closes it and returns false.
-func (r *Relay) enter(c net.Conn) bool {
+// track notes a connection. If it must end, track closes it and returns false.
+func (r *Relay) track(c net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.refusing || r.closed {
@@ -154,12 +154,12 @@ func (r *Relay) dial() (net.Conn, error) {
 }
 
 func (r *Relay) serve(client net.Conn) {
-	if !r.enter(client) {
+	if !r.track(client) {
 		return
 	}
 	defer r.leave(client)
 	server, err := r.dial()
-	if err != nil || !r.enter(server) {
+	if err != nil || !r.track(server) {
 		return
 	}
 	defer r.leave(server)
