@@ -61,7 +61,7 @@ func (c *cluster) client() *locker.Client {
 	for _, r := range c.relays {
 		endpoints = append(endpoints, r.Addr())
 	}
-	b, err := etcd.Open(&etcd.Settings{Endpoints: endpoints})
+	b, err := etcd.Open(&etcd.Config{Endpoints: endpoints})
 	c.must(err)
 	l := locker.NewClient(b)
 	c.t.Cleanup(func() { c.must(l.Close()) })

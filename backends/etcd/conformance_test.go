@@ -113,7 +113,7 @@ func (s *store) must(err error) {
 // open makes a Backend with a client of its own, behind the relay.
 func (s *store) open() *etcd.Backend {
 	s.t.Helper()
-	b, err := etcd.Open(&etcd.Settings{Endpoints: []string{s.relay.Addr()}}, etcd.Prefix(s.prefix))
+	b, err := etcd.Open(&etcd.Config{Endpoints: []string{s.relay.Addr()}}, etcd.Prefix(s.prefix))
 	s.must(err)
 	return b
 }

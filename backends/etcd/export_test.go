@@ -1,7 +1,7 @@
 package etcd
 
 // Open makes a Backend with a client of its own, as a configuration does.
-func Open(s *Settings, opts ...Option) (*Backend, error) {
+func Open(s *Config, opts ...Option) (*Backend, error) {
 	return s.open(opts...)
 }
 

@@ -51,7 +51,7 @@ func TestIsolatedMemberDelaysNoLogin(t *testing.T) {
 	c := startCluster(t, "--bcrypt-cost=4")
 	m := c.follower()
 	enableAuth(t, c.direct)
-	root := &etcd.Settings{Username: "root", Password: password}
+	root := &etcd.Config{Username: "root", Password: password}
 	var endpoints []string
 	for _, m := range c.members {
 		endpoints = append(endpoints, m.Addr())

@@ -17,9 +17,9 @@ import (
 	"github.com/golocker/locker/config"
 )
 
-// Settings are those of the section etcd, of URLs such as etcd://user:password@h1,h2,h3?timeout=2s, and of variables
+// Config is the section etcd, of URLs such as etcd://user:password@h1,h2,h3?timeout=2s, and of variables
 // such as LOCKER_ETCD_ENDPOINTS. URLs that begin with etcds:// use TLS.
-type Settings struct {
+type Config struct {
 	// Endpoints are the addresses of members, each host or host:port. The port is 2379 if not given.
 	Endpoints config.Addrs `yaml:"endpoints" json:"endpoints" url:"-"`
 	// Username and Password, or the content of PasswordFile without its trailing newline, authenticate. The file is read
@@ -38,9 +38,9 @@ type Settings struct {
 }
 
 func init() {
-	config.Register("etcd", config.Backend[Settings]{
+	config.Register("etcd", config.Backend[Config]{
 		Schemes: []string{"etcds"},
-		Parse: func(s *Settings, at config.Location, report config.Report) {
+		Parse: func(s *Config, at config.Location, report config.Report) {
 			if at.Path != "" && at.Path != "/" {
 				report("endpoints", errors.New("a path is not expected after the addresses: write ?prefix= for a prefix"))
 			}
@@ -48,11 +48,11 @@ func init() {
 				s.Endpoints = strings.Split(at.Host, ",")
 			}
 		},
-		Format:      func(s *Settings) config.Location { return config.Location{Host: s.Endpoints.String()} },
-		Check:       (*Settings).check,
-		Credentials: func(s *Settings, f config.Credentials) { s.credentials = f },
-		Logger:      func(s *Settings, l *slog.Logger) { s.logger = l },
-		Open: func(_ context.Context, s *Settings, prefix string) (*locker.Client, error) {
+		Format:      func(s *Config) config.Location { return config.Location{Host: s.Endpoints.String()} },
+		Check:       (*Config).check,
+		Credentials: func(s *Config, f config.Credentials) { s.credentials = f },
+		Logger:      func(s *Config, l *slog.Logger) { s.logger = l },
+		Open: func(_ context.Context, s *Config, prefix string) (*locker.Client, error) {
 			b, err := s.open(Prefix(prefix))
 			if err != nil {
 				return nil, err
@@ -62,7 +62,7 @@ func init() {
 	})
 }
 
-func (s *Settings) check(report config.Report) {
+func (s *Config) check(report config.Report) {
 	if len(s.Endpoints) == 0 {
 		report("endpoints", errors.New("missing: write host:2379, and others after commas"))
 	}
@@ -90,7 +90,7 @@ const (
 )
 
 // open makes a client and a Backend that owns it. It reads files, and waits for nobody.
-func (s *Settings) open(opts ...Option) (*Backend, error) {
+func (s *Config) open(opts ...Option) (*Backend, error) {
 	own := transport{all: new(connections)}
 	scheme := "http://"
 	if s.TLS != nil {
@@ -135,7 +135,7 @@ func (s *Settings) open(opts ...Option) (*Backend, error) {
 }
 
 // login returns the function that gives the user and the password for a login, or nil if there is no user.
-func (s *Settings) login() (config.Credentials, error) {
+func (s *Config) login() (config.Credentials, error) {
 	switch {
 	case s.credentials != nil || s.Username == "":
 		return s.credentials, nil

@@ -31,7 +31,7 @@ type deafServers struct {
 
 func newDeafServers(t *testing.T) *deafServers {
 	t.Helper()
-	bucket, err := json.Marshal(jetstream.StreamInfo{Config: nats.Config(), Created: time.Now()})
+	bucket, err := json.Marshal(jetstream.StreamInfo{Config: nats.StreamConfig(), Created: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func (d *deafServers) dialed() []string {
 func TestNoServerIsWaitedForLongerThanTheSettingsSay(t *testing.T) {
 	t.Parallel()
 	servers, addrs := newDeafServers(t), []string{"127.0.0.1:1", "127.0.0.1:2"}
-	settings := &nats.Settings{Addrs: addrs, Timeout: config.Duration(500 * time.Millisecond)}
+	settings := &nats.Config{Addrs: addrs, Timeout: config.Duration(500 * time.Millisecond)}
 	l, err := nats.OpenOver(settings, servers)
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ authorization { users: [
 		t.Fatal(err)
 	}
 	bucket := func(name string, change func(c *jetstream.StreamConfig)) {
-		c := nats.Config()
+		c := nats.StreamConfig()
 		c.Name, c.Subjects = "KV_"+name, []string{"$KV." + name + ".>"}
 		c.RePublish.Source, c.RePublish.Destination = c.Subjects[0], "locker."+name+".>"
 		change(&c)

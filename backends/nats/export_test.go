@@ -11,12 +11,12 @@ import (
 )
 
 // OpenOver makes a Client of a configuration whose connections are made by dialer.
-func OpenOver(s *Settings, dialer natsclient.CustomDialer) (*locker.Client, error) {
+func OpenOver(s *Config, dialer natsclient.CustomDialer) (*locker.Client, error) {
 	return s.open("", natsclient.SetCustomDialer(dialer))
 }
 
-// Config returns the settings with which the bucket is created.
-func Config() jetstream.StreamConfig {
+// StreamConfig returns the settings with which the bucket is created.
+func StreamConfig() jetstream.StreamConfig {
 	return (&Backend{options: options{name: DefaultBucket, replicas: 1}}).config()
 }
 

@@ -268,7 +268,7 @@ func TestBucketsWhoseTokensCouldFall(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
 	for n, off := range []time.Duration{0, -30 * 24 * time.Hour, 400 * 24 * time.Hour, -time.Minute, time.Minute} {
-		c := nats.Config()
+		c := nats.StreamConfig()
 		c.Name, c.Subjects = fmt.Sprint("KV_first", n), []string{fmt.Sprint("$KV.first", n, ".>")}
 		c.RePublish.Source, c.RePublish.Destination = c.Subjects[0], fmt.Sprint("locker.first", n, ".>")
 		c.FirstSeq = uint64(time.Now().Add(off).UnixMicro())

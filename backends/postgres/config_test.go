@@ -232,7 +232,7 @@ func TestCredentials(t *testing.T) {
 	failure.Store(nil)
 	must(t, "TryLock with credentials again", takes(t, l))
 
-	c.Sections["postgres"].(*postgres.Settings).Username = "app"
+	c.Sections["postgres"].(*postgres.Config).Username = "app"
 	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "function for credentials") {
 		t.Errorf("a function and a user name: got %v, want an error", err)
 	}

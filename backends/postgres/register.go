@@ -19,10 +19,10 @@ import (
 	"github.com/golocker/locker/config"
 )
 
-// Settings are those of the section postgres, of URLs such as postgres://user:password@h1:5432,h2/app?sslmode=require,
+// Config is the section postgres, of URLs such as postgres://user:password@h1:5432,h2/app?sslmode=require,
 // and of LOCKER_POSTGRES_HOST and so on. A setting that has the name of a parameter of pgx is passed on to pgx. What is
 // not given comes from PostgreSQL's own variables, such as PGHOST and PGSSLMODE, as pgx reads them.
-type Settings struct {
+type Config struct {
 	// Host is the host, host:port or directory of the server's socket, or several with commas between them.
 	Host string `yaml:"host,omitempty" json:"host,omitempty"`
 	// Database is the name of the database.
@@ -57,15 +57,15 @@ type Settings struct {
 }
 
 func init() {
-	config.Register("postgres", config.Backend[Settings]{
+	config.Register("postgres", config.Backend[Config]{
 		Schemes: []string{"postgresql"},
-		Parse: func(s *Settings, at config.Location, _ config.Report) {
+		Parse: func(s *Config, at config.Location, _ config.Report) {
 			s.Host, s.Database = at.Host, strings.TrimPrefix(at.Path, "/")
 		},
-		Format:      (*Settings).format,
-		Check:       (*Settings).check,
-		Credentials: func(s *Settings, f config.Credentials) { s.credentials = f },
-		Open: func(ctx context.Context, s *Settings, prefix string) (*locker.Client, error) {
+		Format:      (*Config).format,
+		Check:       (*Config).check,
+		Credentials: func(s *Config, f config.Credentials) { s.credentials = f },
+		Open: func(ctx context.Context, s *Config, prefix string) (*locker.Client, error) {
 			pool, err := s.Pool(ctx)
 			if err != nil {
 				return nil, err
@@ -75,7 +75,7 @@ func init() {
 	})
 }
 
-func (s *Settings) format() config.Location {
+func (s *Config) format() config.Location {
 	at := config.Location{Path: "/" + s.Database}
 	if !strings.ContainsAny(s.Host, "/@?#") {
 		at.Host, s.Host = s.Host, ""
@@ -83,7 +83,7 @@ func (s *Settings) format() config.Location {
 	return at
 }
 
-func (s *Settings) check(report config.Report) {
+func (s *Config) check(report config.Report) {
 	oneOf := func(name, value string, known ...string) {
 		if value != "" && !slices.Contains(known, value) {
 			report(name, errors.New("unknown: it is one of "+strings.Join(known, ", ")))
@@ -126,7 +126,7 @@ func checkHosts(hosts string) error {
 }
 
 // SchemaName returns the schema of the tables.
-func (s *Settings) SchemaName() string {
+func (s *Config) SchemaName() string {
 	if s.Schema == "" {
 		return DefaultSchema
 	}
@@ -134,7 +134,7 @@ func (s *Settings) SchemaName() string {
 }
 
 // Pool returns the connections that s describes. It asks no server. The caller closes it.
-func (s *Settings) Pool(ctx context.Context) (*pgxpool.Pool, error) {
+func (s *Config) Pool(ctx context.Context) (*pgxpool.Pool, error) {
 	c, err := pgxpool.ParseConfig(s.url())
 	if err != nil {
 		return nil, fmt.Errorf("config: postgres: %w", err)
@@ -170,7 +170,7 @@ func writable(ctx context.Context, conn *pgconn.PgConn) error {
 
 // beforeConnect returns a function that reads passwords, certificates and keys for each new connection, which may have
 // been replaced meanwhile. cc says whether connections have TLS.
-func (s *Settings) beforeConnect(cc *pgx.ConnConfig) (func(ctx context.Context, cc *pgx.ConnConfig) error, error) {
+func (s *Config) beforeConnect(cc *pgx.ConnConfig) (func(ctx context.Context, cc *pgx.ConnConfig) error, error) {
 	login := s.credentials
 	if s.PasswordFile != "" {
 		read, err := config.PasswordFile(s.PasswordFile)
@@ -244,7 +244,7 @@ func refresh(c, read *tls.Config) {
 }
 
 // url returns the URL that pgx reads.
-func (s *Settings) url() string {
+func (s *Config) url() string {
 	u := url.URL{Scheme: "postgres", Path: "/" + s.Database}
 	if s.Username != "" || s.Password != "" {
 		u.User = url.UserPassword(s.Username, s.Password.Reveal())

@@ -42,7 +42,7 @@ func (a *app) migrate(ctx context.Context, printed bool) error {
 	if err != nil {
 		return err
 	}
-	s, ok := c.Sections["postgres"].(*postgres.Settings)
+	s, ok := c.Sections["postgres"].(*postgres.Config)
 	if !ok || c.Backend != "postgres" {
 		return exit.With(exit.Config, fmt.Errorf("locks in %s have no tables", c.Backend),
 			"name a PostgreSQL, as in --url postgres://user@host/database")

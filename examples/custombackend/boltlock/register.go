@@ -11,9 +11,9 @@ import (
 	"github.com/golocker/locker/config"
 )
 
-// Settings are those of the section bolt, of URLs such as bolt:///var/lib/locks.db?poll=5ms, and of LOCKER_BOLT_PATH
+// Config is the section bolt, of URLs such as bolt:///var/lib/locks.db?poll=5ms, and of LOCKER_BOLT_PATH
 // and LOCKER_BOLT_POLL.
-type Settings struct {
+type Config struct {
 	// Path is the absolute path of the file.
 	Path string `yaml:"path" json:"path" url:"-"`
 	// Poll is how often to look whether the file is free, while another process has it. Zero: 1 ms.
@@ -21,19 +21,19 @@ type Settings struct {
 }
 
 func init() {
-	config.Register("bolt", config.Backend[Settings]{
-		Parse: func(s *Settings, at config.Location, report config.Report) {
+	config.Register("bolt", config.Backend[Config]{
+		Parse: func(s *Config, at config.Location, report config.Report) {
 			if s.Path = at.Path; at.Host != "" {
 				report("path", errors.New("three slashes and an absolute path are expected, as in bolt:///var/lib/locks.db"))
 			}
 		},
-		Format: func(s *Settings) config.Location { return config.Location{Path: s.Path} },
-		Check: func(s *Settings, report config.Report) {
+		Format: func(s *Config) config.Location { return config.Location{Path: s.Path} },
+		Check: func(s *Config, report config.Report) {
 			if !filepath.IsAbs(s.Path) || strings.HasSuffix(s.Path, "/") {
 				report("path", errors.New("not the absolute path of a file"))
 			}
 		},
-		Open: func(_ context.Context, s *Settings, prefix string) (*locker.Client, error) {
+		Open: func(_ context.Context, s *Config, prefix string) (*locker.Client, error) {
 			b := NewBackend(s.Path)
 			b.prefix = prefix
 			if s.Poll > 0 {

@@ -301,7 +301,7 @@ func TestCredentialsOfTheProgram(t *testing.T) {
 		now.Store(&token)
 		works(t, l, "with "+token)
 	}
-	c.Sections["nats"].(*nats.Settings).CredentialsFile = "/file"
+	c.Sections["nats"].(*nats.Config).CredentialsFile = "/file"
 	if _, err := c.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "nats.credentials_file") {
 		t.Errorf("a credentials file and a function: %v", err)
 	}
@@ -350,7 +350,7 @@ system_account: SYS
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Sections["nats"].(*nats.Settings).Timeout = config.Duration(500 * time.Millisecond)
+		c.Sections["nats"].(*nats.Config).Timeout = config.Duration(500 * time.Millisecond)
 		l, err := c.Open(t.Context())
 		if err != nil {
 			t.Fatal(err)

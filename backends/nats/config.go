@@ -19,9 +19,9 @@ import (
 	"github.com/golocker/locker/config"
 )
 
-// Settings are those of the section nats, of URLs such as nats://user:password@h1:4222,h2:4222?bucket=locks, and of
+// Config is the section nats, of URLs such as nats://user:password@h1:4222,h2:4222?bucket=locks, and of
 // LOCKER_NATS_ADDRS and so on.
-type Settings struct {
+type Config struct {
 	// Addrs are addresses of servers of one cluster. The port is 4222 if not given.
 	Addrs config.Addrs `yaml:"addrs,omitempty" json:"addrs,omitempty" url:"-"`
 	// Username and Password, or the content of PasswordFile without its trailing newline, authenticate the connection.
@@ -46,9 +46,9 @@ type Settings struct {
 }
 
 func init() {
-	config.Register("nats", config.Backend[Settings]{
+	config.Register("nats", config.Backend[Config]{
 		Schemes: []string{"natss"},
-		Parse: func(s *Settings, at config.Location, report config.Report) {
+		Parse: func(s *Config, at config.Location, report config.Report) {
 			if at.Host != "" {
 				s.Addrs = strings.Split(at.Host, ",")
 			}
@@ -56,16 +56,16 @@ func init() {
 				report("addrs", errors.New("a URL has no path: give the bucket as in nats://host:4222?bucket=locks"))
 			}
 		},
-		Format:      func(s *Settings) config.Location { return config.Location{Host: s.Addrs.String()} },
-		Check:       (*Settings).check,
-		Credentials: func(s *Settings, f config.Credentials) { s.credentials = f },
-		Open: func(_ context.Context, s *Settings, prefix string) (*locker.Client, error) {
+		Format:      func(s *Config) config.Location { return config.Location{Host: s.Addrs.String()} },
+		Check:       (*Config).check,
+		Credentials: func(s *Config, f config.Credentials) { s.credentials = f },
+		Open: func(_ context.Context, s *Config, prefix string) (*locker.Client, error) {
 			return s.open(prefix)
 		},
 	})
 }
 
-func (s *Settings) check(report config.Report) {
+func (s *Config) check(report config.Report) {
 	if len(s.Addrs) == 0 {
 		report("addrs", errors.New("missing: write host:4222, and others after commas"))
 	}
@@ -98,7 +98,7 @@ const (
 )
 
 // open makes the connection, with more options. If no server answers, it goes on to try in the background.
-func (s *Settings) open(prefix string, more ...natsclient.Option) (*locker.Client, error) {
+func (s *Config) open(prefix string, more ...natsclient.Option) (*locker.Client, error) {
 	servers := make([]string, len(s.Addrs))
 	for i, addr := range s.Addrs {
 		servers[i] = "nats://" + addr
@@ -170,7 +170,7 @@ func (f *loginFault) get() error {
 }
 
 // login returns the options for the user. faults is told of errors of the program's function for credentials.
-func (s *Settings) login(faults *loginFault) (opts []natsclient.Option, err error) {
+func (s *Config) login(faults *loginFault) (opts []natsclient.Option, err error) {
 	switch {
 	case s.credentials != nil && s.CredentialsFile != "":
 		return nil, errors.New("nats.credentials_file: there is a function for credentials, too: remove one of them")
@@ -210,7 +210,7 @@ func (s *Settings) login(faults *loginFault) (opts []natsclient.Option, err erro
 
 // ask calls the program's function for credentials. The client library holds a mutex meanwhile, so a call is given up
 // that takes longer than it may take to connect. Its goroutine ends when the function does.
-func (s *Settings) ask() (user, password string, err error) {
+func (s *Config) ask() (user, password string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
 	done := make(chan struct{})
@@ -229,7 +229,7 @@ func (s *Settings) ask() (user, password string, err error) {
 }
 
 // secure returns the options for TLS. The files are read again for each connection.
-func (s *Settings) secure() (opts []natsclient.Option, err error) {
+func (s *Config) secure() (opts []natsclient.Option, err error) {
 	get, err := s.TLS.Configs()
 	if get == nil {
 		return nil, err
