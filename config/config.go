@@ -56,7 +56,7 @@ type Config struct {
 	// them, which must be empty. It is not a setting of a file. A backend that connects to a server and does not use it
 	// refuses it: Validate and Open return an error. If it is nil, the settings are used.
 	Credentials Credentials `yaml:"-" json:"-" xml:"-"`
-	// Sections are the settings of other backends by their names: of a Backend[S], a *S. See [Register].
+	// Sections are the settings of other backends by their names: of a Kind[S], a *S. See [Register].
 	Sections Sections `yaml:",inline" json:"-" xml:"-"`
 }
 

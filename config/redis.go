@@ -18,7 +18,7 @@ import (
 )
 
 func init() {
-	register("redis", Backend[Redis]{
+	register("redis", Kind[Redis]{
 		Schemes: []string{
 			"rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "valkey", "valkeys",
 			"valkey+sentinel", "valkeys+sentinel", "valkey+cluster", "valkeys+cluster",

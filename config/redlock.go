@@ -59,7 +59,7 @@ type Node struct {
 }
 
 func init() {
-	register("redlock", Backend[Redlock]{
+	register("redlock", Kind[Redlock]{
 		Schemes: []string{"redlocks"},
 		Parse:   (*Redlock).parse, Format: (*Redlock).format, Check: (*Redlock).check,
 		Open: openRedlock, Deployment: deployRedlock,

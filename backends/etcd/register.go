@@ -38,7 +38,7 @@ type Config struct {
 }
 
 func init() {
-	config.Register("etcd", config.Backend[Config]{
+	config.Register("etcd", config.Kind[Config]{
 		Schemes: []string{"etcds"},
 		Parse: func(s *Config, at config.Location, report config.Report) {
 			if at.Path != "" && at.Path != "/" {

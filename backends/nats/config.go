@@ -46,7 +46,7 @@ type Config struct {
 }
 
 func init() {
-	config.Register("nats", config.Backend[Config]{
+	config.Register("nats", config.Kind[Config]{
 		Schemes: []string{"natss"},
 		Parse: func(s *Config, at config.Location, report config.Report) {
 			if at.Host != "" {

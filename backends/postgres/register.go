@@ -57,7 +57,7 @@ type Config struct {
 }
 
 func init() {
-	config.Register("postgres", config.Backend[Config]{
+	config.Register("postgres", config.Kind[Config]{
 		Schemes: []string{"postgresql"},
 		Parse: func(s *Config, at config.Location, _ config.Report) {
 			s.Host, s.Database = at.Host, strings.TrimPrefix(at.Path, "/")

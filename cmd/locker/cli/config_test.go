@@ -192,7 +192,7 @@ func TestErrorsComeBeforeTheEnd(t *testing.T) {
 
 // The scheme of a backend from outside may begin like those of Valkey. It chooses no Redis driver.
 func TestSchemeThatOnlyBeginsLikeValkey(t *testing.T) {
-	config.Register("valkeyish", config.Backend[struct{}]{
+	config.Register("valkeyish", config.Kind[struct{}]{
 		Parse: func(*struct{}, config.Location, config.Report) {},
 		Open: func(context.Context, *struct{}, string) (*locker.Client, error) {
 			return nil, errors.ErrUnsupported

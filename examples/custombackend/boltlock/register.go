@@ -21,7 +21,7 @@ type Config struct {
 }
 
 func init() {
-	config.Register("bolt", config.Backend[Config]{
+	config.Register("bolt", config.Kind[Config]{
 		Parse: func(s *Config, at config.Location, report config.Report) {
 			if s.Path = at.Path; at.Host != "" {
 				report("path", errors.New("three slashes and an absolute path are expected, as in bolt:///var/lib/locks.db"))

@@ -72,7 +72,7 @@ func TestNoCodeDecidesByTheNameOfABackend(t *testing.T) {
 			name = filepath.ToSlash(name)
 			seen[name] = true
 			if names := decisions(f); len(names) > 0 && particular[name] == "" {
-				t.Errorf("%s compares with %q: register what differs (config.Backend)", name, names)
+				t.Errorf("%s compares with %q: register what differs (config.Kind)", name, names)
 			}
 			return nil
 		})

@@ -45,7 +45,7 @@ var shelved struct {
 }
 
 func init() {
-	config.Register("xshelf", config.Backend[shelf]{
+	config.Register("xshelf", config.Kind[shelf]{
 		Schemes: []string{"xshelfs", "xcupboard"},
 		Parse: func(s *shelf, at config.Location, report config.Report) {
 			if at.Scheme == "xcupboard" {
@@ -138,7 +138,7 @@ func (p waitRecorder) Queue(ctx context.Context, req locker.Request) (locker.Gra
 var patience time.Duration
 
 func init() {
-	config.Register("xpatient", config.Backend[struct{}]{
+	config.Register("xpatient", config.Kind[struct{}]{
 		Open: func(context.Context, *struct{}, string) (*locker.Client, error) {
 			return locker.NewClient(waitRecorder{memory.NewBackend(), &patience}), nil
 		},
@@ -276,21 +276,21 @@ func TestEncodingOfABackendFromOutside(t *testing.T) {
 func TestRegisterRefusesWhatCannotWork(t *testing.T) {
 	open := func(context.Context, *struct{}, string) (*locker.Client, error) { return memory.New(), nil }
 	for name, register := range map[string]func(){
-		"no Open":      func() { config.Register("xa", config.Backend[struct{}]{}) },
-		"a taken name": func() { config.Register("xshelf", config.Backend[struct{}]{Open: open}) },
+		"no Open":      func() { config.Register("xa", config.Kind[struct{}]{}) },
+		"a taken name": func() { config.Register("xshelf", config.Kind[struct{}]{Open: open}) },
 		"a taken scheme": func() {
 			config.Register("xa",
-				config.Backend[struct{}]{Open: open, Schemes: []string{"unix"}})
+				config.Kind[struct{}]{Open: open, Schemes: []string{"unix"}})
 		},
 		"no TLS": func() {
 			config.Register("xa",
-				config.Backend[struct{}]{Open: open, Schemes: []string{"xas"}})
+				config.Kind[struct{}]{Open: open, Schemes: []string{"xas"}})
 		},
-		"a field's name": func() { config.Register("ttl", config.Backend[struct{}]{Open: open}) },
-		"an odd name":    func() { config.Register("X A", config.Backend[struct{}]{Open: open}) },
-		"no name":        func() { config.Register("", config.Backend[struct{}]{Open: open}) },
+		"a field's name": func() { config.Register("ttl", config.Kind[struct{}]{Open: open}) },
+		"an odd name":    func() { config.Register("X A", config.Kind[struct{}]{Open: open}) },
+		"no name":        func() { config.Register("", config.Kind[struct{}]{Open: open}) },
 		"another type": func() {
-			config.Register("xa", config.Backend[struct {
+			config.Register("xa", config.Kind[struct {
 				A float64 `yaml:"a" json:"a"`
 			}]{Open: func(context.Context, *struct {
 				A float64 `yaml:"a" json:"a"`
@@ -299,7 +299,7 @@ func TestRegisterRefusesWhatCannotWork(t *testing.T) {
 			}})
 		},
 		"different names": func() {
-			config.Register("xa", config.Backend[struct {
+			config.Register("xa", config.Kind[struct {
 				A int `yaml:"a" json:"b"`
 			}]{Open: func(context.Context, *struct {
 				A int `yaml:"a" json:"b"`
@@ -327,7 +327,7 @@ type vault struct {
 var vaulted config.Credentials
 
 func init() {
-	config.Register("xvault", config.Backend[vault]{
+	config.Register("xvault", config.Kind[vault]{
 		Parse: func(s *vault, at config.Location, _ config.Report) { s.Addrs = config.Addrs{at.Host} },
 		Check: func(s *vault, report config.Report) {
 			if len(s.Addrs) > 3 {

@@ -12,7 +12,7 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// Backend is a kind of store that configurations can name. [Register] makes it available.
+// Kind is a kind of backend that configurations can name. [Register] makes it available.
 //
 // S is the struct of its settings, which is empty if there are none. One field of it is one setting: "timeout" of the
 // backend "etcd" is timeout in the section etcd of a file, the parameter timeout of an etcd URL, and
@@ -28,7 +28,7 @@ import (
 // before an @, and driver is what it says after the plus sign of its scheme.
 //
 // The functions may be called concurrently, and do not change what they get unless their comments say so.
-type Backend[S any] struct {
+type Kind[S any] struct {
 	// Schemes are what its URLs may begin with instead of its name. They may have a plus sign. A scheme may be another
 	// scheme with an s appended, before the plus sign if there is one. Such a scheme switches TLS on, and the settings
 	// must have a section tls.
@@ -72,13 +72,13 @@ type Location struct {
 // the value, which may be a secret in the wrong place.
 type Report func(setting string, err error)
 
-// kind is a registered Backend, for settings of any type: its functions take the Config that they are in.
+// kind is a registered Kind, for settings of any type: its functions take the Config that they are in.
 type kind struct {
-	Backend[Config] // Schemes has the name, too, as the first
-	name            string
-	fields          []*field
-	settings        func(c *Config) any     // a pointer into c
-	onRedis         func(c *Config) onRedis // the same; nil: they are not for Redis
+	Kind[Config] // Schemes has the name, too, as the first
+	name         string
+	fields       []*field
+	settings     func(c *Config) any     // a pointer into c
+	onRedis      func(c *Config) onRedis // the same; nil: they are not for Redis
 }
 
 var registry struct {
@@ -89,7 +89,7 @@ var registry struct {
 // Register makes a backend available under a name, which is also a scheme of URLs. It is called from the init function
 // of the backend's package. It panics if the name or a scheme is taken or unsuitable, if Open is nil, or if S has a
 // field that cannot be a setting.
-func Register[S any](name string, b Backend[S]) {
+func Register[S any](name string, b Kind[S]) {
 	register(name, b, func(c *Config) *S {
 		switch s := c.Sections[name].(type) {
 		case *S:
@@ -108,7 +108,7 @@ func Register[S any](name string, b Backend[S]) {
 }
 
 // register is Register for settings that are found by in.
-func register[S any](name string, b Backend[S], in func(c *Config) *S) {
+func register[S any](name string, b Kind[S], in func(c *Config) *S) {
 	k := &kind{name: name, settings: func(c *Config) any { return in(c) }}
 	k.Schemes, k.InProcess = append([]string{name}, b.Schemes...), b.InProcess
 	for _, s := range k.Schemes {
@@ -206,7 +206,7 @@ func (k *kind) isSecure(scheme string) bool {
 }
 
 func init() {
-	Register("memory", Backend[struct{}]{
+	Register("memory", Kind[struct{}]{
 		InProcess: true,
 		Open: func(_ context.Context, _ *struct{}, prefix string) (*locker.Client, error) {
 			return locker.NewClient(memoryStore(prefix)), nil
