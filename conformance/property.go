@@ -165,7 +165,7 @@ func newTrial(t testing.TB) *trial {
 
 // run calls f and then the clean-up functions, each in its own goroutine, because they may call runtime.Goexit.
 func (r *trial) run(f func()) {
-	r.guard(f)
+	r.recovered(f)
 	r.cancel()
 	for {
 		r.mu.Lock()
@@ -176,11 +176,11 @@ func (r *trial) run(f func()) {
 		last := r.cleanups[len(r.cleanups)-1]
 		r.cleanups = r.cleanups[:len(r.cleanups)-1]
 		r.mu.Unlock()
-		r.guard(last)
+		r.recovered(last)
 	}
 }
 
-func (r *trial) guard(f func()) {
+func (r *trial) recovered(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -14,7 +14,7 @@
 // Expiry is the one thing that depends on time. The leader of etcd ends a lease when its TTL is over by the leader's
 // own monotonic clock, and a new leader gives every lease its whole TTL again. So a lock may end late, and not early,
 // unless the clock of the leader runs faster than that of the holder by more than a hundredth. A program that has to be
-// sure even then adds [Guard] to the transaction that writes.
+// sure even then adds [Condition] to the transaction that writes.
 //
 // # TTLs
 //
@@ -510,7 +510,7 @@ func (b *Backend) release(ctx context.Context, req locker.Request, until time.Ti
 
 // Verify implements [locker.Verifier]. The answer is from a majority of the members.
 func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
-	if g, ok := ctx.Value(guardKey{}).(*guard); ok {
+	if g, ok := ctx.Value(conditionKey{}).(*condition); ok {
 		g.add(owns(b.entry(req.Key, req.Token), req.Fence))
 		return nil
 	}

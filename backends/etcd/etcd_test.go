@@ -65,7 +65,7 @@ func TestEtcd(t *testing.T) {
 	shared := etcdtest.Start(t)
 	for name, test := range map[string]func(t *testing.T, s *store){
 		"locks and etcd's mutexes exclude each other":   excludesMutexes,
-		"a guarded transaction needs the lock":          guards,
+		"a conditional transaction needs the lock":      conditions,
 		"a release that is not answered takes effect":   lateReplies,
 		"a waiter whose entry is gone queues again":     queuesAgain,
 		"a waiter that loses its place goes to the end": losesItsPlace,
@@ -182,11 +182,11 @@ func survivesSwallowing(t *testing.T, s *store) {
 	unlock(t, lease)
 }
 
-func guards(t *testing.T, s *store) {
+func conditions(t *testing.T, s *store) {
 	l := s.client()
-	write := func(guard []clientv3.Cmp) bool {
+	write := func(condition []clientv3.Cmp) bool {
 		t.Helper()
-		resp, err := s.direct.Txn(t.Context()).If(guard...).Then(clientv3.OpPut(s.prefix+"result", "x")).Commit()
+		resp, err := s.direct.Txn(t.Context()).If(condition...).Then(clientv3.OpPut(s.prefix+"result", "x")).Commit()
 		s.must(err)
 		return resp.Succeeded
 	}
@@ -198,13 +198,13 @@ func guards(t *testing.T, s *store) {
 			return a
 		}(),
 	} {
-		guard, err := etcd.Guard(lease)
+		condition, err := etcd.Condition(lease)
 		s.must(err)
-		if !write(guard) {
+		if !write(condition) {
 			t.Error("a transaction under the lock: expected it to succeed")
 		}
 		s.must(lease.Extend(t.Context()))
-		if !write(guard) {
+		if !write(condition) {
 			t.Error("a transaction after an extension: expected it to succeed")
 		}
 		key := "k"
@@ -213,24 +213,24 @@ func guards(t *testing.T, s *store) {
 		}
 		_, err = l.ForceRelease(t.Context(), key, "")
 		s.must(err)
-		if write(guard) {
+		if write(condition) {
 			t.Error("a transaction after the lock was taken away: expected it to fail")
 		}
 		_ = lease.Unlock(t.Context())
-		if _, err := etcd.Guard(lease); !errors.Is(err, locker.ErrUnlocked) && !errors.Is(err, locker.ErrLost) {
-			t.Errorf("Guard of a lease that has ended: expected ErrUnlocked or ErrLost, seen %v", err)
+		if _, err := etcd.Condition(lease); !errors.Is(err, locker.ErrUnlocked) && !errors.Is(err, locker.ErrLost) {
+			t.Errorf("Condition of a lease that has ended: expected ErrUnlocked or ErrLost, seen %v", err)
 		}
 	}
 	kept := lock(t, l, "kept", locker.MinHold(time.Minute))
-	guard, err := etcd.Guard(kept)
+	condition, err := etcd.Condition(kept)
 	s.must(err)
 	unlock(t, kept)
-	if write(guard) {
+	if write(condition) {
 		t.Error("a transaction after a release that keeps the lock taken: expected it to fail")
 	}
 	other := lock(t, memory.New(), "k")
-	if _, err := etcd.Guard(other); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("Guard of another store's lease: expected ErrUnsupported, seen %v", err)
+	if _, err := etcd.Condition(other); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Condition of another store's lease: expected ErrUnsupported, seen %v", err)
 	}
 }
 
