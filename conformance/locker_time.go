@@ -72,7 +72,7 @@ func expiryFrees(t testing.TB, h Harness) {
 
 // shorterThanSeen covers a waiter that has seen a lock with a long TTL. The next holder has a shorter one, and crashes.
 func shorterThanSeen(t testing.TB, h Harness, ls []locker.Locker) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
 	holder := lock(t, ls[0], "shorter", locker.TTL(longTTL))
 	crashes := wait(ctx, ls[1], "shorter", locker.TTL(h.short()), locker.NoRenewal())
