@@ -416,7 +416,7 @@ func TestQueueShowsNoQuorum(t *testing.T) {
 // then, and the call finds that out soon.
 func TestFaultOfTheCallBeforeIsLookedInto(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		holder, w := s.client(), s.client()
 		held, err := holder.Lock(t.Context(), "k")
 		require.NoError(t, err)
@@ -455,7 +455,7 @@ func TestFaultOfTheCallBeforeIsLookedInto(t *testing.T) {
 func TestCallThatHeardNothingNamesNoHolder(t *testing.T) {
 	for _, far := range []time.Duration{0, 150 * time.Millisecond} { // nodes far away are waited for longer
 		virtual.Test(t, func(t *testing.T) {
-			s := newStreet(t)
+			s := newTestbed(t)
 			w := s.client()
 			held, err := w.Lock(t.Context(), "k")
 			require.NoError(t, err)
@@ -483,7 +483,7 @@ func TestCallThatHeardNothingNamesNoHolder(t *testing.T) {
 // Callers of one Client come to the front one after the other, while no node can be asked. It is for the race detector.
 func TestCallersOfOneClientWhileAllNodesAreDown(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := newStreet(t)
+		s := newTestbed(t)
 		w := s.client()
 		s.setAll(0, "dead")
 		var run sync.WaitGroup
