@@ -341,8 +341,8 @@ func (l *lease) Verify(ctx context.Context) error {
 }
 
 // releaseBound is how long Unlock waits for the store's answer, whatever the caller's context says. It is longer than a
-// round trip between continents, and short enough for a shutdown while the store hangs. If Unlock did not wait after the
-// end of that context, it would report nearly all releases as unknown that are answered within a millisecond.
+// round trip between continents, and short enough for a shutdown while the store hangs. If Unlock did not wait after
+// the end of that context, it would report nearly all releases as unknown that are answered within a millisecond.
 const releaseBound = time.Second
 
 var errUnlocking = fmt.Errorf("%w: another call of Unlock has not been answered yet", ErrUnavailable)

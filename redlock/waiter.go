@@ -122,11 +122,11 @@ func (w *waiter) look(ctx context.Context, told bool) (decision, error) {
 	if err := w.req.Wait.Ended(ctx); err != nil || told {
 		return w.pacing.told(), err
 	}
-	s, err := w.stand(ctx)
+	s, placed := w.stand(ctx)
 	if end := w.req.Wait.Ended(ctx); end != nil {
 		return decision{}, end
 	}
-	if err != nil {
+	if !placed {
 		return w.pacing.alone(time.Now()), nil
 	}
 	next := w.pacing.stood(time.Now(), s, w.last != nil && w.last.mayRemain(w.turn.node))
@@ -159,8 +159,8 @@ func (w *waiter) withVotes(err error) error {
 }
 
 // stand takes or keeps a position in the queue. If the node that keeps the queue does not answer, the next node takes
-// its place.
-func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
+// its place. It returns false if no node does.
+func (w *waiter) stand(ctx context.Context) (s node.Standing, placed bool) {
 	n := len(w.b.nodes)
 	for range n {
 		if w.turn == nil {
@@ -177,21 +177,21 @@ func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
 			case <-tctx.Done():
 			}
 		}()
-		s, err = w.turn.Ask(tctx)
+		s, err := w.turn.Ask(tctx)
 		cancel()
 		if err == nil {
 			w.b.health.answered(i, time.Since(start))
-			return s, nil
+			return s, true
 		}
 		if w.req.Wait.Ended(ctx) != nil {
-			return s, err
+			break
 		}
 		w.b.health.silent(i)
 		w.leave()
 		w.take((i + 1) % n)
 		w.pacing.moved = true
 	}
-	return s, err
+	return node.Standing{}, false
 }
 
 // take makes a turn on node i, or on the next node that is not known to be silent.

@@ -20,6 +20,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/steady"
@@ -157,6 +158,11 @@ func useLocks(t *testing.T, url, key string) {
 	case err := <-next:
 		require.Fail(t, "it does not wait", "%v", err)
 	}
+	eventually(t, "the waiter is in the queue", func() bool {
+		inspector, _ := locker.As[inspect.Inspector](holder)
+		i, err := inspector.Inspect(ctx, key)
+		return assert.NoError(t, err) && i.Waiting > 0
+	})
 	steady.Unlock(t, lease)
 	require.NoError(t, <-next)
 

@@ -48,7 +48,8 @@ func TestEveryMutantCompiles(t *testing.T) {
 		}
 	}
 	for name, bad := range map[string]patch{
-		"no such import":    {"client.go", "req := Request{Key: key, Token: NewToken(), TTL", "req := Request{Key: key, Token: strconv.Itoa(1), TTL"},
+		"no such import": {"client.go", "req := Request{Key: key, Token: NewToken(), TTL",
+			"req := Request{Key: key, Token: strconv.Itoa(1), TTL"},
 		"a variable unused": {"lease.go", "l.adopt(start, ttl)", "unused := ttl"},
 		"no syntax":         {"lease.go", "l.adopt(start, ttl)", "l.adopt("},
 	} {
