@@ -86,16 +86,6 @@ func faultOf(err error) Outcome {
 	}
 }
 
-// answers returns how many nodes have said who has the lock there.
-func (e *QuorumError) answers() (n int) {
-	for _, v := range e.Votes {
-		if v.Outcome == Agreed || v.Outcome == Held {
-			n++
-		}
-	}
-	return n
-}
-
 // Error returns the cause, how many nodes agreed, and what the others said.
 func (e *QuorumError) Error() string {
 	var b strings.Builder

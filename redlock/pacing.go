@@ -35,15 +35,12 @@ const (
 // the queue again. It is told what the node that keeps the queue says and how attempts end. Like a voting, it is
 // rules and nothing else: it sends nothing, and times are arguments.
 type pacing struct {
-	since  time.Time // since when the waiter waits to be notified
-	failed int       // failed attempts in a row since the last notification
-	looks  int       // how often it has looked at its position since the last attempt
-	ends   time.Time // when the lock on the node that keeps the queue ends, as seen last; zero: it was free
-	waived bool      // it has let one attempt be since the last one; see changed
-	moved  bool      // the node that keeps the queue has failed since the last attempt, and others may have
-	// sure says that another client has, or had, a lease. It is false if what was seen may be the remains of a failed
-	// attempt, which stay while there is no quorum.
-	sure    bool
+	since   time.Time // since when the waiter waits to be notified
+	failed  int       // failed attempts in a row since the last notification
+	looks   int       // how often it has looked at its position since the last attempt
+	ends    time.Time // when the lock on the node that keeps the queue ends, as seen last; zero: it was free
+	waived  bool      // it has let one attempt be since the last one; see changed
+	moved   bool      // the node that keeps the queue has failed since the last attempt, and others may have
 	failing bool      // the last attempt found no quorum
 	rested  time.Time // when enough nodes have rested for a quorum; zero: not known
 }
@@ -64,7 +61,7 @@ type decision struct {
 
 // told says that the turn has come.
 func (p *pacing) told() decision {
-	p.failed, p.sure = 0, true
+	p.failed = 0
 	return decision{ask: true, all: true, turn: true}
 }
 
@@ -78,7 +75,6 @@ func (p *pacing) stood(now time.Time, s node.Standing, remains bool) decision {
 		pause = minBackoff // the lock may be what the last attempt got, and be gone in a moment
 	case !next.turn:
 		next.others = true
-		p.sure = p.sure || p.looks > 0
 	}
 	pause <<= min(p.looks, 10)
 	next.pause = min(s.Again, pause/2+rand.N(pause/2))

@@ -61,13 +61,12 @@ func (w *waiter) learn(ctx context.Context, asked time.Time, err error) error {
 	if errors.As(err, &held) {
 		w.votes = nil
 		errors.As(err, &w.votes)
-		w.pacing.sure = w.pacing.sure || w.votes.answers() >= w.votes.Need
 		w.pacing.quorum(time.Now(), true, 0)
 		w.saw()
 		w.req.Wait.Held(held)
 		return nil
 	}
-	if !errors.Is(err, locker.ErrNoQuorum) || !w.seen || !w.pacing.sure && ctx.Err() == nil {
+	if !errors.Is(err, locker.ErrNoQuorum) || !w.seen {
 		return err
 	}
 	if err := w.req.Wait.Failed(ctx, asked, err); err != nil {

@@ -504,6 +504,28 @@ func TestCallersOfOneClientWhileAllNodesAreDown(t *testing.T) {
 	})
 }
 
+// A program may close the backend itself.
+func TestCloseOfTheBackendEndsTheWait(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newTestbed(t)
+		holder := s.client()
+		lease, err := holder.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		s.client()
+		b := s.backends[1]
+		s.clients = s.clients[:1] // b is closed here
+		time.AfterFunc(time.Second, func() { assert.NoError(t, b.Close()) })
+		began := time.Now()
+		_, err = b.Queue(t.Context(), locker.Request{
+			Key: "k", Token: locker.NewToken(), TTL: time.Minute, Wait: locker.NewWait(t.Context(), time.Minute, nil),
+		})
+		assert.ErrorIs(t, err, locker.ErrClosed)
+		assert.Less(t, time.Since(began), 1100*time.Millisecond)
+		require.NoError(t, lease.Unlock(t.Context()))
+		s.close()
+	})
+}
+
 // start is when the bubble began.
 func start(*testing.T) time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) }
 
