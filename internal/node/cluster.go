@@ -3,12 +3,14 @@ package node
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"sync/atomic"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/script"
 )
 
@@ -147,3 +149,50 @@ func (c *Cluster) Close() error {
 	}
 	return err
 }
+
+// Bootstrap does for all slots of the cluster what [Node.Bootstrap] does for a node. It stops at the first error.
+func (c *Cluster) Bootstrap(ctx context.Context) error {
+	n := New(Lend(c.driver), c.options)
+	defer func(ctx context.Context) { _ = CloseWithin(ctx, n) }(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	const callers = 4 * pipeline.MaxBatch // as many as the pipeline sends at once
+	for i := range callers {
+		wg.Go(func() {
+			for slot := i; slot < script.Slots && ctx.Err() == nil; slot += callers {
+				if err := n.trust(ctx, uint16(slot)); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// CloseWithin calls the Close of what a bootstrap has used, and returns when ctx ends, if not before. The server may be
+// silent, and the driver belongs to the caller. So nothing interrupts the command in flight, and Close then ends in the
+// background, with the timeout of that command.
+func CloseWithin(ctx context.Context, c io.Closer) error {
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return nil // the bootstrap has failed for the same reason
+	}
+}
+
+// Lend returns d as a driver that a Node can own without closing d.
+func Lend(d drivers.Driver) drivers.Driver {
+	if _, ok := d.(drivers.Cluster); ok {
+		return part{d, func() error { return nil }}
+	}
+	return lent{d}
+}
+
+type lent struct{ drivers.Driver }
+
+func (lent) Close() error { return nil }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
@@ -180,3 +181,29 @@ func isMoving(reply drivers.Reply) bool {
 	}
 	return false
 }
+
+// guardError says why a node does not grant a lock because of its restart guard. Nothing was granted then.
+type guardError struct {
+	status script.Status
+	left   time.Duration // see script.Acquired
+}
+
+func (e *guardError) Error() string { return fmt.Sprintf("status %d of the restart guard", e.status) }
+
+// of returns the error for callers of n.
+func (e *guardError) of(n *Node) error {
+	switch e.status {
+	case script.Resting:
+		return &locker.RestingError{Node: n.name, Remaining: e.left}
+	case script.OtherGuard:
+		return fmt.Errorf("%w: %s: the restart guard of this client is for TTLs of up to %v, and that of other "+
+			"clients with the same prefix for up to %v: all must have the same", locker.ErrInvalid, n.name,
+			n.maxTTL, script.MaxTTLOf(e.left))
+	default:
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, ErrNoGuard})
+	}
+}
+
+// ErrNoGuard is the error of a node that cannot have a restart guard. It grants nothing.
+var ErrNoGuard = errors.New("the restart guard needs INFO inside of scripts: the user needs the right to it " +
+	"(ACL: +info), and some managed services do not have it")

@@ -423,3 +423,45 @@ func await(ctx context.Context, ch <-chan struct{}) {
 	case <-ctx.Done():
 	}
 }
+
+// covers returns an error that matches locker.ErrInvalid if the guard does not cover a lock for as long as req says.
+func (n *Node) covers(req *locker.Request) error {
+	what, d := "TTL", req.TTL
+	if req.MinHold > d {
+		what, d = "MinHold", req.MinHold
+	}
+	if n.guard == nil || d <= n.maxTTL {
+		return nil
+	}
+	return fmt.Errorf("%w: %s %v is above the %v that the restart guard allows", locker.ErrInvalid, what, d, n.maxTTL)
+}
+
+// touch begins the rest of a node that has to rest, so that it is over earlier. Nobody waits for it. If it fails, the
+// first acquisition begins the rest. If each slot has a marker, that is too many to touch.
+func (n *Node) touch() {
+	if !n.keepsSlots() {
+		n.pipeline.Submit(&pipeline.Call{Command: n.guard.Touch()}, func() {})
+	}
+}
+
+// Bootstrap ends the rest of the node. The caller says that the node has forgotten no lock that may still be held.
+func (n *Node) Bootstrap(ctx context.Context) error {
+	n.inFlight.Enter()
+	defer n.inFlight.Leave()
+	return n.trust(ctx, 0)
+}
+
+func (n *Node) trust(ctx context.Context, slot uint16) error {
+	if n.guard == nil {
+		return fmt.Errorf("%w: there is no restart guard", locker.ErrInvalid)
+	}
+	reply, err := n.pipeline.Do(ctx, n.guard.Trust(slot), n.timeout, nil)
+	if err == nil {
+		var s script.Status
+		var left time.Duration
+		if s, left, err = script.ReadTouched(reply); err == nil && s != script.Granted {
+			err = &guardError{s, left}
+		}
+	}
+	return n.fault(err)
+}

@@ -3,6 +3,8 @@ package script
 import (
 	"strconv"
 	"time"
+
+	"github.com/golocker/locker/drivers"
 )
 
 // Attempt is one attempt to acquire a lock on a node.
@@ -17,25 +19,6 @@ type Attempt struct {
 	// Contended says that the usual case is unlikely. Commands have none then.
 	Contended bool
 }
-
-// value is the lock's value while the attempt has it; see value.lua. The counter may be empty.
-func (a Attempt) value(counter string) string {
-	return counter + "|" + a.Token + "|" + strconv.Itoa(a.Node) + "|" + a.Label
-}
-
-// text is the lock's value without the counter.
-func (a Attempt) text() string { return a.value("") }
-
-// counterText renders a counter as it is in a lock's value.
-func counterText(n uint64) string {
-	digits := strconv.FormatUint(n, 10)
-	return zeros[min(len(digits), len(zeros)):] + digits
-}
-
-const zeros = "0000000000000000"
-
-// anyCounter is greater than every counter.
-const anyCounter = "9999999999999999"
 
 // Acquire takes the lock. The counter follows the clock, rounded down to quantum, in µs. hint is a counter seen on
 // another node, or 0. [ReadAcquired] reads the reply.
@@ -188,4 +171,35 @@ func (k Keys) Force(value string, tombstone time.Duration, turns bool, g *Guard)
 // milliseconds renders d for Redis, rounded up. A key may live longer than its lease, but not shorter.
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+}
+
+// Wait returns the command that waits until replicas have what was written on the same connection, for at most timeout.
+// The reply is how many have it, possibly more or less than were asked for.
+func Wait(replicas int, timeout time.Duration) drivers.Command {
+	// The server would wait for ever with a timeout of 0.
+	return drivers.Command{"WAIT", strconv.Itoa(replicas), milliseconds(max(timeout, time.Millisecond))}
+}
+
+// granting returns c with grants as its Grants.
+func (c Command) granting(grants func(drivers.Reply) bool) Command {
+	c.Grants = grants
+	return c
+}
+
+// acquires is the Grants of Acquire.
+func acquires(reply drivers.Reply) bool {
+	a, _ := ReadAcquired(reply)
+	return a.Status == Granted
+}
+
+// handsOver is the Grants of Enqueue and Claim.
+func handsOver(reply drivers.Reply) bool {
+	p, _ := ReadPosition(reply)
+	return p.Status == Granted
+}
+
+// extends is the Grants of Extend.
+func extends(reply drivers.Reply) bool {
+	o, _ := ReadOwned(reply)
+	return o.Status == Done
 }

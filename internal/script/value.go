@@ -30,3 +30,22 @@ func ReadValue(value string) (v Value, ours bool) {
 	v.Node, _ = strconv.Atoi(m[3])
 	return v, true
 }
+
+// value is the lock's value while the attempt has it; see value.lua. The counter may be empty.
+func (a Attempt) value(counter string) string {
+	return counter + "|" + a.Token + "|" + strconv.Itoa(a.Node) + "|" + a.Label
+}
+
+// text is the lock's value without the counter.
+func (a Attempt) text() string { return a.value("") }
+
+// counterText renders a counter as it is in a lock's value.
+func counterText(n uint64) string {
+	digits := strconv.FormatUint(n, 10)
+	return zeros[min(len(digits), len(zeros)):] + digits
+}
+
+const zeros = "0000000000000000"
+
+// anyCounter is greater than every counter.
+const anyCounter = "9999999999999999"

@@ -50,7 +50,7 @@ var guardMutants = []mutant{
 		[]patch{{"internal/script/guard.lua", "if find(info, 'role:master', 1, true) then", "if i then"}},
 		[]killer{test("internal/script", "TestGuardOnAReplica")}},
 	{"locks that the guard does not cover are granted",
-		[]patch{{"internal/node/guard.go", "n.guard == nil || d <= n.maxTTL", "n.guard == nil || d > 0"}},
+		[]patch{{"internal/node/node.go", "n.guard == nil || d <= n.maxTTL", "n.guard == nil || d > 0"}},
 		[]killer{test("single", "TestLongerThanTheGuard"), test("redlock", "TestAnotherGuard")}},
 	{"a waiter polls nodes that rest",
 		[]patch{{"redlock/pacing.go", "	case rest > 0:\n", "	case rest > time.Hour:\n"}},
