@@ -9,10 +9,10 @@ MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} 
 
 # Modules whose tests belong to make test, besides the library's. Those of the benchmarks and of
 # internal/testing/trials/everystore, except its elections, belong to make test-long, and package examples tests the
-# other examples. The longest modules come first, and the command, whose tests are of real time, does not begin beside
-# the trials, which take much of the processors.
+# programs of examples. The longest modules come first, and the command, whose tests are of real time, does not begin
+# beside the trials, which take much of the processors.
 TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres \
-	internal/testing/telemetry examples/everywhere
+	internal/testing/telemetry examples/everywhere examples/custombackend examples/customdriver
 
 # go run ./internal/testing/retest runs go test. It runs a test that failed ten times more, alone. If that test passes
 # every time, it is printed as FLAKY and the run goes on.

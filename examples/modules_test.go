@@ -13,36 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/short"
 )
-
-// Some examples are modules of their own, which the go command does not see from here: those for authors, and one
-// that requires more than the library should.
-var modules = []string{"customdriver", "custombackend", "observability"}
-
-// TestOutsideModules runs the tests of a driver and a backend as their authors would, outside of this module. They
-// use its public packages, the conformance suites above all, and nothing internal.
-func TestOutsideModules(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	for _, module := range short.Part(t, 1, modules) {
-		t.Run(module, func(t *testing.T) {
-			t.Parallel()
-			for _, args := range [][]string{
-				{"mod", "tidy", "-diff"},
-				{"vet", "./..."},
-				// There is no -race, because other modules cannot use internal/testing/virtual. The suites mostly wait.
-				{"test", "-count=1", "-parallel=16", "./..."},
-			} {
-				out, err := inModule(t, module, args, "REDIS_ADDR="+s.Addr()).CombinedOutput()
-				require.NoError(t, err, "go %v\n%s", args, out)
-			}
-		})
-	}
-}
 
 // A module of a user takes the library and every nested module from a clone, by one command.
 func TestAModuleThatUsesAClone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("go mod tidy reads the modules of all dependencies")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	const program = `package main

@@ -82,7 +82,9 @@ func (r redlock) file(t *testing.T, drivers ...string) (path string) {
 // TestRedlocks runs the examples over Redlocks of one, three and five servers, with each driver side by side.
 func TestRedlocks(t *testing.T) {
 	t.Parallel()
-	buildModule(t, "observability")
+	if !testing.Short() {
+		buildModule(t, "observability")
+	}
 	ss := servers(t, 5)
 	for name, example := range map[string]struct {
 		begin func(t *testing.T, r redlock) *program
@@ -131,6 +133,9 @@ func TestRedlocks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "observability" && testing.Short() {
+				t.Skip("TestObservability says why")
+			}
 			t.Parallel()
 			for _, n := range short.Part(t, 1, []int{1, 3, 5}) {
 				rs, ps := make([]redlock, len(drivers)), make([]*program, len(drivers))
