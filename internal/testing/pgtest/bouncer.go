@@ -32,7 +32,7 @@ func NewBouncer(tb testing.TB, s *Server) *Bouncer {
 		tb.Fatalf("pgtest: %v", err)
 	}
 	tb.Cleanup(p.Kill)
-	if err := ready(tb, dir, p); err != nil {
+	if err := ready(dir, p); err != nil {
 		tb.Fatalf("pgtest: PgBouncer does not start: %v", err)
 	}
 	return &Bouncer{dir}

@@ -5,8 +5,11 @@
 package pgtest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -77,8 +80,18 @@ func StartWithDisk(tb testing.TB, settings ...string) (*Server, *testserver.Disk
 
 func (s *Server) init() {
 	s.tb.Helper()
-	s.must(program(s.tb, "initdb"), "-D", s.Data(), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C",
-		"--no-sync", "--no-instructions", "--wal-segsize=1")
+	initdb := program(s.tb, "initdb")
+	// The first test on this machine makes an empty database cluster, because that takes a second of a processor, and
+	// there are many servers. Another version of PostgreSQL, and another user who runs tests, has another one.
+	name := fmt.Sprintf("postgres-%d-%d/data", version(initdb), os.Getuid())
+	empty := testserver.Cached(s.tb, name, func(path string) error {
+		s.must(initdb, "-D", s.Data(), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync",
+			"--no-instructions", "--wal-segsize=1")
+		return errors.Join(exec.Command("cp", "-a", s.Data(), path).Run(), os.RemoveAll(s.Data()))
+	})
+	if out, err := exec.Command("cp", "-a", empty, s.Data()).CombinedOutput(); err != nil {
+		s.tb.Fatalf("pgtest: %v\n%s", err, out)
+	}
 	s.launch()
 }
 
@@ -203,7 +216,7 @@ func (s *Server) run() error {
 	if err != nil {
 		return err
 	}
-	if err := ready(s.tb, s.dir, p); err != nil {
+	if err := ready(s.dir, p); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -213,10 +226,9 @@ func (s *Server) run() error {
 }
 
 // ready waits until a process accepts connections on its socket in dir.
-func ready(tb testing.TB, dir string, p *child.Process) error {
-	ask := program(tb, "pg_isready")
-	for deadline := time.Now().Add(testserver.StartTimeout); ; time.Sleep(10 * time.Millisecond) {
-		if exec.Command(ask, "-q", "-h", dir).Run() == nil {
+func ready(dir string, p *child.Process) error {
+	for deadline := time.Now().Add(testserver.StartTimeout); ; time.Sleep(5 * time.Millisecond) {
+		if accepts(dir) {
 			return nil
 		}
 		if p.Exited() {
@@ -228,6 +240,26 @@ func ready(tb testing.TB, dir string, p *child.Process) error {
 		}
 	}
 }
+
+// accepts reports whether a server lets a client in, or asks for a password. A server that starts answers with an error
+// of the code 57P03. (pg_isready does the same, as a process each time.)
+func accepts(dir string) bool {
+	conn, err := net.Dial("unix", filepath.Join(dir, socket))
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	const startup = "\x00\x03\x00\x00user\x00postgres\x00database\x00postgres\x00\x00" // version 3.0 of the protocol
+	if _, err := io.WriteString(conn, "\x00\x00\x00"+string(rune(4+len(startup)))+startup); err != nil {
+		return false
+	}
+	answer := make([]byte, 1024)
+	n, err := conn.Read(answer)
+	return err == nil && !bytes.Contains(answer[:n], []byte("57P03"))
+}
+
+const socket = ".s.PGSQL.5432"
 
 // URL returns the URL of the database postgres for a user.
 func (s *Server) URL(user string) string { return URLs(user, s) }
@@ -242,7 +274,7 @@ func URLs(user string, servers ...*Server) string {
 }
 
 // Socket returns the path of the server's unix socket.
-func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
+func (s *Server) Socket() string { return filepath.Join(s.dir, socket) }
 
 // Pause freezes the server (SIGSTOP), with all its processes. The kernel still accepts connections and bytes for it,
 // and the server executes what was sent meanwhile after Resume.

@@ -5,6 +5,8 @@ package testserver
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,37 +27,53 @@ func Build(tb testing.TB, pkg string) string {
 	if err != nil {
 		tb.Fatalf("testserver: %v", err)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		tb.Fatalf("testserver: %v", err)
-	}
 	version := sha256.Sum256(append(sums, pkg+runtime.Version()...))
-	dir := filepath.Join(cache, "locker-servers", hex.EncodeToString(version[:8]))
-	path := filepath.Join(dir, "server")
-	if _, err := os.Stat(path); err == nil {
-		return path
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // programs may be run by other users
-		tb.Fatalf("testserver: %v", err)
-	}
-	lock, err := os.Create(filepath.Join(dir, "lock")) // one process builds, and the others wait
+	return Cached(tb, hex.EncodeToString(version[:8])+"/server", func(path string) error {
+		build := exec.Command("go", "build", "-C", module, "-o", path, pkg)
+		build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("this test needs %s, which go build takes from the Go module proxy: %w\n%s", pkg, err, out)
+		}
+		return nil
+	})
+}
+
+// Cached returns the path of what make makes, a file or a directory, in the cache of this machine's user. It is made
+// if there is none of this name, which is that of a directory and of what is in it. If it cannot be made, the test fails.
+func Cached(tb testing.TB, name string, make func(path string) error) string {
+	tb.Helper()
+	path, err := cached(name, make)
 	if err != nil {
-		tb.Fatalf("testserver: %v", err)
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		tb.Fatalf("testserver: %v", err)
-	}
-	if _, err := os.Stat(path); err == nil {
-		return path
-	}
-	build := exec.Command("go", "build", "-C", module, "-o", path+".new", pkg)
-	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		tb.Fatalf("testserver: this test needs %s, which go build takes from the Go module proxy: %v\n%s", pkg, err, out)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
 		tb.Fatalf("testserver: %v", err)
 	}
 	return path
+}
+
+func cached(name string, make func(path string) error) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache, "locker-servers", name)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // programs may be run by other users
+		return "", err
+	}
+	lock, err := os.Create(filepath.Join(filepath.Dir(path), "lock")) // one process makes it, and the others wait
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := errors.Join(os.RemoveAll(path+".new"), make(path+".new")); err != nil {
+		return "", err
+	}
+	return path, os.Rename(path+".new", path)
 }
