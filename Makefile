@@ -12,7 +12,9 @@ MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} 
 # programs of examples. The longest modules come first, and the command, whose tests are of real time, does not begin
 # beside the trials, which take much of the processors.
 TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres \
-	internal/testing/telemetry examples/everywhere examples/custombackend examples/customdriver
+	internal/testing/telemetry examples/everywhere $(OUTSIDE)
+# Modules of outside authors. Their suites mostly wait, and they cannot use internal/testing/virtual.
+OUTSIDE = examples/custombackend examples/customdriver
 
 # go run ./internal/testing/retest runs go test. It runs a test that failed ten times more, alone. If that test passes
 # every time, it is printed as FLAKY and the run goes on.
@@ -60,23 +62,29 @@ $(TESTED:%=%.short): %.short: # the tests of one module
 LONG = -race -vet=off -shuffle=on -parallel 8 -timeout 20m -p 1
 PART = $(if $(FULL),,-short)
 DRIVERS = redlock single drivers/all
-REST = $$(go list ./... | sed 's,^github.com/golocker/locker,.,' | grep -vxF $(DRIVERS:%=-e ./%))
+# What these packages test are other programs and the tree. They, too, leave nothing out.
+WHOLE = examples internal/testing/archtest internal/testing/retest
+REST = $$(go list ./... | sed 's,^github.com/golocker/locker,.,' | grep -vxF $(patsubst %,-e ./%,$(DRIVERS) $(WHOLE)))
 # Trials and benchmarks run beside nothing else: clients and servers need the processors in time.
 TRIALS = internal/testing/trials
+RACED = $(filter-out $(TRIALS) $(OUTSIDE),$(TESTED))
 test-long: ## all tests under the race detector, with each driver, the newest dependencies, the benchmarks; FULL=1
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
 	@$(MAKE) --no-print-directory compiled RACE=-race
-	@$(MAKE) --no-print-directory -j 2 $(DRIVERS:%=%.long) rest.long \
-		$(patsubst %,%.long,$(filter-out $(TRIALS),$(TESTED))) everystore.long processors.long newest.long
+	@$(MAKE) --no-print-directory -j 2 $(DRIVERS:%=%.long) rest.long whole.long \
+		$(patsubst %,%.long,$(RACED)) everystore.long processors.long newest.long
 	@$(MAKE) --no-print-directory trials.long bench-smoke
 
-.PHONY: $(DRIVERS:%=%.long) rest.long $(TESTED:%=%.long) trials.long everystore.long processors.long newest.long
+.PHONY: $(DRIVERS:%=%.long) rest.long whole.long $(TESTED:%=%.long) trials.long everystore.long processors.long newest.long
 $(DRIVERS:%=%.long): %.long:
 	$(GOTEST) $(LONG) ./$*
 rest.long: # the other packages of the library
 	$(GOTEST) $(LONG) $(PART) $(REST)
-$(patsubst %,%.long,$(filter-out $(TRIALS),$(TESTED))): %.long: # the tests of one module
+whole.long:
+	$(GOTEST) $(if $(FULL),-race) -vet=off -shuffle=on -parallel 8 -timeout 20m -p 1 $(WHOLE:%=./%)
+	for m in $(OUTSIDE); do $(GOTEST) -C $$m -vet=off -shuffle=on -parallel 16 -timeout 8m ./... || exit 1; done
+$(patsubst %,%.long,$(RACED)): %.long: # the tests of one module
 	$(GOTEST) -C $* $(LONG) $(PART) ./...
 trials.long: # the simulation runs in virtual time, on one processor
 	$(GOTEST) -C $(TRIALS) $(LONG) ./cluster ./faults ./history ./recovery ./sentinel

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/inspect"
@@ -20,7 +18,7 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 const (
 	key = "shard-7"

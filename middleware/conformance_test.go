@@ -13,7 +13,6 @@ import (
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
-	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
@@ -32,7 +31,7 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 // middlewares has all middleware except [locker.Defaults], in the order that config uses, the outermost first.
 var middlewares = []struct {

@@ -29,11 +29,10 @@ func TestConformance(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d nodes, %s", n, driver), func(t *testing.T) {
-				servers := redistest.NewPool(t)
 				conformance.RunLocker(t, conformance.Harness{
 					Labels: true, Verifies: true,
 					Store: func(t testing.TB) conformance.Store {
-						c := borrowCluster(t, servers, n)
+						c := startCluster(t, n)
 						return conformance.Store{
 							Client: func() locker.Locker { return c.client(t, driver) },
 							Delete: func(key string) {
@@ -221,10 +220,9 @@ func TestQuorumConformance(t *testing.T) {
 		for _, n := range short.Part(t, 1, []int{3, 5}) {
 			t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 				t.Parallel()
-				servers := redistest.NewPool(t)
 				conformance.RunQuorum(t, conformance.QuorumHarness{
 					Store: func(t testing.TB) conformance.QuorumStore {
-						return realQuorum(t, driver, borrowCluster(t, servers, n))
+						return realQuorum(t, driver, startCluster(t, n))
 					},
 				})
 			})

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
@@ -15,7 +13,7 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 // cluster is a set of independent servers.
 type cluster []*redistest.Server
@@ -25,16 +23,6 @@ func startCluster(t testing.TB, n int) cluster {
 	c := make(cluster, n)
 	for i := range c {
 		c[i] = redistest.Start(t)
-	}
-	return c
-}
-
-// borrowCluster is startCluster with servers of a pool.
-func borrowCluster(t testing.TB, pool *redistest.Pool, n int) cluster {
-	t.Helper()
-	c := make(cluster, n)
-	for i := range c {
-		c[i] = pool.Start(t)
 	}
 	return c
 }

@@ -84,11 +84,10 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 func conformBackend(t *testing.T) {
 	t.Parallel()
 	build := opened("redigo")
-	servers := redistest.NewPool(t)
 	conformance.RunBackend(t, conformance.Harness{
 		FIFO: true, Labels: true, Verifies: true, Steps: true,
 		Store: func(t testing.TB) conformance.Store {
-			s := servers.Start(t)
+			s := redistest.Start(t)
 			p := fault.New(t, s.Addr())
 			return conformance.Store{
 				Open:    func() locker.Backend { return backend(build(t, p.Addr())) },

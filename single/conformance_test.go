@@ -31,11 +31,10 @@ func TestConformanceOf(t *testing.T) {
 }
 
 func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-	servers := redistest.NewPool(t)
 	conformance.RunLocker(t, conformance.Harness{
 		FIFO: true, Labels: true, Verifies: true, Steps: true,
 		Store: func(t testing.TB) conformance.Store {
-			s := servers.Start(t)
+			s := redistest.Start(t)
 			return conformance.Store{
 				Client:  func() locker.Locker { return single.New(build(t, s.Addr()), single.Name(s.Addr())) },
 				Delete:  func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
@@ -55,11 +54,10 @@ func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver)
 func conformMixedDrivers(t *testing.T) {
 	t.Parallel()
 	names := drivers.Names()
-	servers := redistest.NewPool(t)
 	conformance.RunLocker(t, conformance.Harness{
 		FIFO: true, Labels: true, Verifies: true, Steps: true,
 		Store: func(t testing.TB) conformance.Store {
-			s := servers.Start(t)
+			s := redistest.Start(t)
 			n := 0
 			return conformance.Store{
 				Client: func() locker.Locker {

@@ -13,7 +13,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 	goredisclient "github.com/redis/go-redis/v9"
 	rueidisclient "github.com/redis/rueidis"
-	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
@@ -34,7 +33,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(holderEnv) != "":
 		playHolder()
 	default:
-		goleak.VerifyTestMain(m, redistest.Lingering()...)
+		redistest.Main(m)
 	}
 }
 

@@ -16,14 +16,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestRegistersAll(t *testing.T) {
 	assert.Subset(t, drivers.Names(), []string{"goredis", "redigo", "rueidis"})

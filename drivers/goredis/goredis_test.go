@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
@@ -42,7 +41,7 @@ func (l *logger) take() []string {
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(&log)
-	goleak.VerifyTestMain(m)
+	redistest.Main(m)
 }
 
 func harness(t *testing.T, open func(t testing.TB, addr, password string) drivers.Driver) conformance.DriverHarness {

@@ -13,7 +13,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
@@ -22,7 +21,7 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 func harness(t *testing.T, open func(t testing.TB, addr, password string) drivers.Driver) conformance.DriverHarness {
 	plain, locked := redistest.Start(t), redistest.Start(t, "--requirepass", "pw")

@@ -12,7 +12,6 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
@@ -22,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, redistest.Lingering()...)
+	redistest.Main(m)
 }
 
 func harness(t *testing.T, open func(t testing.TB, addr, password string) drivers.Driver) conformance.DriverHarness {

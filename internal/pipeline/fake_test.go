@@ -10,15 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 const timeout = 5 * time.Second
 

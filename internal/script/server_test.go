@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
@@ -20,7 +19,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 var (
 	acquireScript, raiseScript, extendScript   = script.AcquireScript, script.RaiseScript, script.ExtendScript

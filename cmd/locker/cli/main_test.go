@@ -17,7 +17,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/internal/testing/redistest"
 )
@@ -31,7 +30,7 @@ func TestMain(m *testing.M) {
 		Main()
 	}
 	redistest.DefaultSignals()
-	goleak.VerifyTestMain(m, redistest.Lingering()...)
+	redistest.Main(m)
 }
 
 // limit is how long a test waits before it takes a process for hung.

@@ -37,27 +37,34 @@ func imports(file *ast.File, path string) bool {
 	return false
 }
 
+// mains reports whether tests are run by redistest.Main, which checks for leaked goroutines.
+func mains(file *ast.File) (found bool) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Main" {
+			x, ok := s.X.(*ast.Ident)
+			found = found || ok && x.Name == "redistest"
+		}
+		return !found
+	})
+	return found
+}
+
 // unwatched reports whether a package starts goroutines although its tests do not check for leaked goroutines.
 func unwatched(files []*ast.File) bool {
 	started, watched := false, false
 	for _, f := range files {
 		started = started || starts(f)
-		watched = watched || imports(f, "go.uber.org/goleak")
+		watched = watched || imports(f, "go.uber.org/goleak") || mains(f)
 	}
 	return started && !watched
 }
 
 func TestEveryGoroutineIsMissedWhenItStays(t *testing.T) {
-	var lines []string
-	for _, dir := range modules(t) {
-		lines = append(lines, list(t, dir, "{{.ImportPath}} {{.Dir}} {{len .TestGoFiles}}{{len .XTestGoFiles}}")...)
-	}
-	for _, line := range lines {
-		fields := strings.Fields(line)
-		if fields[2] == "00" || under(strings.TrimPrefix(fields[0], module), programs) {
+	for _, p := range packages(t) {
+		if !p.tested || under(strings.TrimPrefix(p.path, module), programs) {
 			continue
 		}
-		paths, err := filepath.Glob(filepath.Join(fields[1], "*.go"))
+		paths, err := filepath.Glob(filepath.Join(p.dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +77,7 @@ func TestEveryGoroutineIsMissedWhenItStays(t *testing.T) {
 			files = append(files, f)
 		}
 		if unwatched(files) {
-			t.Errorf("%s starts goroutines, and has no TestMain with goleak", fields[0])
+			t.Errorf("%s starts goroutines, and has no TestMain with redistest.Main or goleak", p.path)
 		}
 	}
 }
@@ -81,6 +88,7 @@ func TestUnwatchedGoroutinesAreFound(t *testing.T) {
 		"package p; func f() { var wg sync.WaitGroup; wg.Go(f) }":       true,
 		"package p; func f() {}":                                        false,
 		`package p; import "go.uber.org/goleak"; func f() { go f() }`:   false,
+		"package p; func f() { go f(); redistest.Main(m) }":             false,
 		`package p; import "go.uber.org/atomic"; func f() { wg.Go(f) }`: true,
 	} {
 		f, err := parser.ParseFile(token.NewFileSet(), "p.go", source, 0)

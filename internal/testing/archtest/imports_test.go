@@ -100,18 +100,6 @@ func under(path string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })
 }
 
-func packages(t *testing.T) map[string][]string {
-	t.Helper()
-	pkgs := map[string][]string{}
-	for _, dir := range modules(t) {
-		for _, line := range list(t, dir, `{{.ImportPath}} {{join .Imports " "}}`) {
-			fields := strings.Fields(line)
-			pkgs[strings.TrimPrefix(fields[0], module)] = fields[1:]
-		}
-	}
-	return pkgs
-}
-
 // shared packages belong to the root package: it may import them, and so may every package that may import it.
 var shared = []string{module + "/inspect", module + "/lockertrace", module + "/internal/label",
 	module + "/internal/ending", module + "/internal/validity"}
@@ -164,10 +152,10 @@ func TestImports(t *testing.T) {
 	if len(pkgs) < 5 {
 		t.Fatalf("only %d packages were listed", len(pkgs))
 	}
-	for pkg, imports := range pkgs {
-		for _, imp := range imports {
-			if why := violation(pkg, imp); why != "" {
-				t.Errorf("%s%s imports %s: %s", module, pkg, imp, why)
+	for _, p := range pkgs {
+		for _, imp := range p.imports {
+			if why := violation(strings.TrimPrefix(p.path, module), imp); why != "" {
+				t.Errorf("%s imports %s: %s", p.path, imp, why)
 			}
 		}
 	}

@@ -44,16 +44,40 @@ func modules(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-// list returns the output of go list for each package of the module in dir. flags are for go list, too.
-func list(t *testing.T, dir, format string, flags ...string) []string {
+// list returns the output of go list for each package of the module in dir.
+func list(t *testing.T, dir string, flags ...string) []string {
 	t.Helper()
-	cmd := exec.Command("go", append(append([]string{"list", "-e", "-f", format}, flags...), "./...")...)
+	cmd := exec.Command("go", append(append([]string{"list", "-e"}, flags...), "./...")...)
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return slices.Collect(strings.Lines(string(out)))
+}
+
+// pkg is a package of one of the modules.
+type pkg struct {
+	path, dir string
+	tested    bool
+	imports   []string
+}
+
+var listed []pkg
+
+// packages returns all packages. The tests of this package do not run beside each other.
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	if listed == nil {
+		const format = `{{.ImportPath}} {{.Dir}} {{len .TestGoFiles}}{{len .XTestGoFiles}} {{join .Imports " "}}`
+		for _, dir := range modules(t) {
+			for _, line := range list(t, dir, "-find", "-f", format) {
+				fields := strings.Fields(line)
+				listed = append(listed, pkg{fields[0], fields[1], fields[2] != "00", fields[3:]})
+			}
+		}
+	}
+	return listed
 }
 
 // floors lists the direct requirements of the library. A program that uses the library gets at least these versions.

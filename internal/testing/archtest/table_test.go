@@ -55,17 +55,15 @@ func TestContributingNamesEveryPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var packages []string
-	for _, dir := range modules(t) {
-		for _, line := range list(t, dir, "{{.Dir}}") {
-			pkg, err := filepath.Rel(top, strings.TrimSpace(line))
-			if err != nil {
-				t.Fatal(err)
-			}
-			packages = append(packages, filepath.ToSlash(pkg))
+	var names []string
+	for _, p := range packages(t) {
+		name, err := filepath.Rel(top, p.dir)
+		if err != nil {
+			t.Fatal(err)
 		}
+		names = append(names, filepath.ToSlash(name))
 	}
-	for _, wrong := range mistakes(rows(section), packages) {
+	for _, wrong := range mistakes(rows(section), names) {
 		t.Errorf("the table of CONTRIBUTING.md: %s", wrong)
 	}
 }

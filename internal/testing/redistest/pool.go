@@ -1,62 +1,83 @@
 package redistest
 
 import (
+	"fmt"
 	"sync"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
-// Pool lends servers to the subtests of one test, so that not each of them has to start its own: that takes three
-// processes a server. A lent server is like one that has just been started. The methods of a Pool may be called from
-// several goroutines.
-//
-// The subtests may change a server's data, but not its configuration. What was frozen or killed is not lent again.
-type Pool struct {
-	tb testing.TB
+// Main runs the tests of a package, and then looks for goroutines that were left; see [Lingering]. In such a package,
+// [Start] without arguments lends servers, so that not each test has to start its own: that takes three processes a
+// server.
+func Main(m *testing.M, options ...goleak.Option) {
+	goleak.VerifyTestMain(lending{m}, append(Lingering(), options...)...)
+}
 
+type lending struct{ *testing.M }
+
+// Run implements goleak.TestingM. No server is left when it returns.
+func (l lending) Run() int {
+	shared = new(pool)
+	defer func() {
+		for _, s := range shared.idle {
+			s.end()
+		}
+	}()
+	return l.M.Run()
+}
+
+// shared is nil where each test starts its own servers.
+var shared *pool
+
+// pool lends servers. A lent server is like one that has just been started: what was frozen or killed is not lent
+// again, nor what has another configuration or other users than before.
+type pool struct {
 	mu   sync.Mutex
 	idle []*Server
 }
 
-// NewPool returns an empty pool. Its servers end with tb, which must not end before the tests that borrow them.
-func NewPool(tb testing.TB) *Pool { return &Pool{tb: tb} }
-
-// Start returns a server that tb has alone until it ends.
-func (p *Pool) Start(tb testing.TB) *Server {
+// lend returns a server that tb has alone until it ends.
+func (p *pool) lend(tb testing.TB) *Server {
 	tb.Helper()
-	nameOnFailure(tb, Binary(tb)) // without a server, it is this test that fails
-	s := p.take()
+	binary := Binary(tb) // without a server, it is this test that fails
+	nameOnFailure(tb, binary)
+	s := p.take(binary)
 	if s == nil {
-		s = prepare(p.tb, nil)
+		s = create(tb, nil)
+		s.launch()
+		s.was = s.is()
 	}
 	s.tb = tb
-	if s.Pid() == 0 {
-		s.launch()
-	}
 	tb.Cleanup(func() { p.giveBack(tb, s) })
 	return s
 }
 
-func (p *Pool) take() *Server {
+func (p *pool) take(binary string) *Server {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.idle) == 0 {
-		return nil
+	for n := len(p.idle) - 1; n >= 0; n-- {
+		s := p.idle[n]
+		p.idle = p.idle[:n]
+		if s.binary == binary {
+			return s
+		}
+		s.end()
 	}
-	s := p.idle[len(p.idle)-1]
-	p.idle = p.idle[:len(p.idle)-1]
-	return s
+	return nil
 }
 
 // giveBack makes a server as good as new, or ends it. A server that stood still may yet execute what it has received.
 // Connections are closed first, so that nothing that is on its way is executed after the data have gone.
-func (p *Pool) giveBack(tb testing.TB, s *Server) {
-	if !tb.Failed() && !s.Disturbed() && s.blank() == nil {
+func (p *pool) giveBack(tb testing.TB, s *Server) {
+	if !tb.Failed() && !s.Disturbed() && s.blank() == nil && s.is() == s.was {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.idle = append(p.idle, s)
 		return
 	}
-	s.Kill()
+	s.end()
 }
 
 func (s *Server) blank() error {
@@ -69,4 +90,13 @@ func (s *Server) blank() error {
 		}
 	}
 	return nil
+}
+
+// is returns the configuration of the server, its users, and its role with its replicas.
+func (s *Server) is() (text string) {
+	for _, command := range [][]any{{"CONFIG", "GET", "*"}, {"ACL", "LIST"}, {"ROLE"}} {
+		reply, err := s.Do(command...)
+		text += fmt.Sprintln(reply, err)
+	}
+	return text
 }

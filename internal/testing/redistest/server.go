@@ -42,14 +42,19 @@ type Server struct {
 	authority *Authority // behind the certificate of a server with TLS
 	extra     []string
 	env       []string
+	was       string // of a server that is lent: what it said when it was started
 }
 
 // Start runs a redis-server until the test ends and returns once it answers PING. args are appended to the command
-// line. The server persists nothing, unless args say otherwise ("--appendonly", "yes").
+// line. The server persists nothing, unless args say otherwise ("--appendonly", "yes"). Without args it may be one that
+// an earlier test has used, if the tests of the package are run by [Main].
 //
 // If the machine does not have the server, the test fails: see [Binary].
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	if shared != nil && len(args) == 0 {
+		return shared.lend(tb)
+	}
 	s := prepare(tb, args)
 	s.launch()
 	return s
@@ -64,7 +69,22 @@ func StartWith(tb testing.TB, env []string, args ...string) *Server {
 	return s
 }
 
+// prepare makes a server that ends with tb.
 func prepare(tb testing.TB, args []string) *Server {
+	tb.Helper()
+	s := create(tb, args)
+	tb.Cleanup(s.end)
+	return s
+}
+
+// end ends the server for good.
+func (s *Server) end() {
+	s.Kill()
+	_ = os.RemoveAll(s.dir)
+	s.reserved.free()
+}
+
+func create(tb testing.TB, args []string) *Server {
 	tb.Helper()
 	binary := Binary(tb)
 	nameOnFailure(tb, binary)
@@ -78,13 +98,7 @@ func prepare(tb testing.TB, args []string) *Server {
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
-	s := &Server{tb: tb, binary: binary, dir: dir, extra: args}
-	tb.Cleanup(func() {
-		s.Kill()
-		_ = os.RemoveAll(dir)
-		s.reserved.free()
-	})
-	return s
+	return &Server{tb: tb, binary: binary, dir: dir, extra: args}
 }
 
 // launch starts the server for the first time. Another program may take the port before redis-server binds it. The

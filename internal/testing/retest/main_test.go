@@ -1,15 +1,23 @@
 package main
 
 import (
+	"flag"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/golocker/locker/internal/testing/short"
 )
 
+// Each test builds and runs tests several times. Only .ci/run uses the command.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !testing.Short() {
+		os.Exit(m.Run())
+	}
+}
+
 func TestRetest(t *testing.T) {
-	for _, tt := range short.Part(t, 4, []struct {
+	for _, tt := range []struct {
 		tests string
 		fails string // text of the error; empty: the run passes
 		says  []string
@@ -27,7 +35,7 @@ func TestRetest(t *testing.T) {
 		{"TestFailsOnce|TestDies", "TestDies of flaky has begun and not ended", []string{"the first time", "its last words"}},
 		{"TestRacesOnce", "TestRacesOnce of flaky has a data race", []string{"race detected"}},
 		{"TestReportsOnce", "TestReportsOnce of flaky has a data race", []string{"DATA RACE"}},
-	}) {
+	} {
 		t.Run(tt.tests, func(t *testing.T) {
 			t.Setenv("MARK", filepath.Join(t.TempDir(), "mark"))
 			var out strings.Builder

@@ -6,15 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
 	_ "github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 func TestHealthyDeployments(t *testing.T) {
 	t.Parallel()
