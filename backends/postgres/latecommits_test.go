@@ -20,7 +20,6 @@ import (
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/internal/child"
 	"github.com/golocker/locker/internal/testing/pgtest"
-	"github.com/golocker/locker/internal/testing/section"
 )
 
 const (
@@ -32,8 +31,6 @@ const (
 	workersEnv = "LOCKER_TEST_WORKERS"
 	// commitsEnv is how many transactions are interrupted, for trial late-commits. Without it, a few are.
 	commitsEnv = "LOCKER_LATE_COMMITS"
-	// commitsReportEnv is the file to which the report is written.
-	commitsReportEnv = "LOCKER_LATE_COMMITS_REPORT"
 )
 
 // calls says what a process calls, by its care.
@@ -232,7 +229,7 @@ func testLateCommits(t *testing.T, s *pgtest.Server) {
 	}
 }
 
-// reportLateCommits prints a table, and writes it to the file of commitsReportEnv, if there is one.
+// reportLateCommits prints a table.
 func reportLateCommits(t *testing.T, trials []*trial, began time.Time, version string) {
 	t.Helper()
 	version, _, _ = strings.Cut(version, " ")
@@ -247,7 +244,4 @@ func reportLateCommits(t *testing.T, trials []*trial, began time.Time, version s
 		fmt.Fprintf(&b, "| %s | %d | %d | %d |\n", calls[r.care], r.interrupted, r.commits, r.late)
 	}
 	t.Logf("\n%s", b.String())
-	if path := os.Getenv(commitsReportEnv); path != "" {
-		must(t, "the report", section.Write(path, "trial late-commits", b.String()))
-	}
 }

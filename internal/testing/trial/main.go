@@ -5,8 +5,7 @@
 //	go run ./internal/testing/trial faults 2m   for two minutes
 //	go run ./internal/testing/trial soak 10m NATS
 //
-// The third argument selects a part, in the trials that have parts. Trials print their figures at the
-// end, and one writes them into its page.
+// The third argument selects a part, in the trials that have parts. Trials print their figures at the end.
 package main
 
 import (
@@ -14,7 +13,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 )
 
@@ -27,7 +25,6 @@ type trial struct {
 	scale  string // environment variable: how long or how often
 	usual  string // its usual value
 	part   string // environment variable that selects a part, if there is one
-	report string // the page with the report, if there is one
 }
 
 const (
@@ -37,34 +34,33 @@ const (
 
 var all = []trial{
 	{"faults", "real servers, clients, networks and clocks are broken under load, for that long or two minutes more",
-		trials, "-v -run TestFaults ./faults", "LOCKER_FAULTS", "8m", "LOCKER_FAULTS_ONLY", ""},
+		trials, "-v -run TestFaults ./faults", "LOCKER_FAULTS", "8m", "LOCKER_FAULTS_ONLY"},
 	{"recovery", "servers that forget under hundreds of locks, with the restart guard and without",
-		trials, "-v -run TestRecovery ./recovery", "LOCKER_RECOVERY", "8m", "", ""},
+		trials, "-v -run TestRecovery ./recovery", "LOCKER_RECOVERY", "8m", ""},
 	{"failovers", "failovers of one Redis: nothing, WaitReplicas, the guard, both; 300 take an hour",
-		trials, "-v -run TestFailovers ./recovery", "LOCKER_FAILOVERS", "300", "", ""},
+		trials, "-v -run TestFailovers ./recovery", "LOCKER_FAILOVERS", "300", ""},
 	{"cluster", "slots of a Redis Cluster that migrate under load, and half as many failovers, with each driver",
-		trials, "-v ./cluster", "LOCKER_CLUSTER", "100", "", ""},
+		trials, "-v ./cluster", "LOCKER_CLUSTER", "100", ""},
 	{"sentinel", "failovers of a master by its sentinels, with each driver that follows them; three seconds each",
-		trials, "-v ./sentinel", "LOCKER_SENTINEL", "300", "", ""},
+		trials, "-v ./sentinel", "LOCKER_SENTINEL", "300", ""},
 	{"elections", "terms of five candidates in processes, on each store, leaders ended in all ways; an hour and more",
-		everystore, "-v -run TestElections ./elections", "LOCKER_ELECTIONS", "1000", "", ""},
+		everystore, "-v -run TestElections ./elections", "LOCKER_ELECTIONS", "1000", ""},
 	{"soak", "five processes contend on each store while processes, servers and networks fail; an outside judge",
-		everystore, "-v -run TestSoak ./soak", "LOCKER_SOAK", "10m", "LOCKER_SOAK_ONLY", ""},
+		everystore, "-v -run TestSoak ./soak", "LOCKER_SOAK", "10m", "LOCKER_SOAK_ONLY"},
 	{"postgres-failovers", "primaries of PostgreSQL die under load, and synchronous standbys take over; 15 s each",
-		"backends/postgres", "-v -parallel 3 -run TestFailover/synchronous .", "LOCKER_POSTGRES_FAILOVERS", "60", "", ""},
+		"backends/postgres", "-v -parallel 3 -run TestFailover/synchronous .", "LOCKER_POSTGRES_FAILOVERS", "60", ""},
 	{"late-commits", "transactions in PostgreSQL, stopped until others have their locks, with InTx and without",
-		"backends/postgres", "-v -parallel 4 -run TestOneServer/LateCommits .", "LOCKER_LATE_COMMITS", "10000", "",
-		"docs/backends/postgres.md"},
+		"backends/postgres", "-v -parallel 4 -run TestOneServer/LateCommits .", "LOCKER_LATE_COMMITS", "10000", ""},
 	{"nats-leaders", "leaders of a bucket in NATS are killed under load, each with a holder; five seconds each",
-		"backends/nats", "-v -run TestFaults .", "LOCKER_NATS_LEADERS", "60", "", ""},
+		"backends/nats", "-v -run TestFaults .", "LOCKER_NATS_LEADERS", "60", ""},
 	{"crowd", "16 workers lock random subsets of 8 keys, in virtual time, on Redis, and a tenth of it on Redlock",
-		".", "-v -run TestCrowd . ./single ./redlock", "LOCKER_CROWD", "100000", "", ""},
+		".", "-v -run TestCrowd . ./single ./redlock", "LOCKER_CROWD", "100000", ""},
 	{"tokens", "Redlock's tokens over that many acquisitions under faults, on simulated nodes",
-		".", "-v -run TestTokensUnderFaults ./redlock", "LOCKER_ACQUISITIONS", "100000", "", ""},
+		".", "-v -run TestTokensUnderFaults ./redlock", "LOCKER_ACQUISITIONS", "100000", ""},
 	{"outage", "what 200 callers that retry do to servers that are killed or stopped for that long",
-		".", "-v -run TestOutageOfRealServers ./middleware", "LOCKER_MEASURE", "30s", "", ""},
+		".", "-v -run TestOutageOfRealServers ./middleware", "LOCKER_MEASURE", "30s", ""},
 	{"leases", "what 10,000 held leases cost with each driver, for that long",
-		".", "-v -run TestTenThousandLeases ./single", "LOCKER_MEASURE", "60s", "", ""},
+		".", "-v -run TestTenThousandLeases ./single", "LOCKER_MEASURE", "60s", ""},
 }
 
 func main() {
@@ -103,13 +99,6 @@ func (t *trial) run(args []string) error {
 	env := append(os.Environ(), t.scale+"="+scale)
 	if part != "" {
 		env = append(env, t.part+"="+part)
-	}
-	if t.report != "" {
-		page, err := filepath.Abs(t.report)
-		if err != nil {
-			return err
-		}
-		env = append(env, t.scale+"_REPORT="+page)
 	}
 	for _, need := range []string{"redis", "postgres"} {
 		if err := command(env, "scripts/need-"+need+".sh"); err != nil {
