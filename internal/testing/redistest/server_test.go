@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,35 +21,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestServerAnswersOnPortAndSocket(t *testing.T) {
-	s := redistest.Start(t)
-	for network, addr := range map[string]string{"tcp": s.Addr(), "unix": s.Socket()} {
-		conn, err := redis.Dial(network, addr)
-		require.NoError(t, err)
-		pong, err := redis.String(conn.Do("PING"))
-		require.NoError(t, err)
-		assert.Equal(t, "PONG", pong)
-		require.NoError(t, conn.Close())
-	}
-	info := s.Cmd(t, "INFO", "server").(string)
-	assert.Contains(t, info, fmt.Sprintf("process_id:%d\r\n", s.Pid()))
-}
-
-func TestServersAreIndependent(t *testing.T) {
-	a, b := redistest.Start(t), redistest.Start(t)
-	a.Cmd(t, "SET", "key", "a")
-	assert.Nil(t, b.Cmd(t, "GET", "key"))
-	assert.NotEqual(t, a.Addr(), b.Addr())
-}
-
-func TestExtraArgumentsWin(t *testing.T) {
-	s := redistest.Start(t, "--appendonly", "yes", "--requirepass", "pw")
-	assert.Equal(t, []any{"appendonly", "yes"}, s.Cmd(t, "CONFIG", "GET", "appendonly"))
-	s.Cmd(t, "SET", "key", "kept")
-	s.Restart()
-	assert.Equal(t, "kept", s.Cmd(t, "GET", "key"), "append only file survives a restart")
-}
 
 func TestRestartKeepsTheAddressAndForgets(t *testing.T) {
 	s := redistest.Start(t)
@@ -88,34 +58,6 @@ func TestKillEndsAPausedServer(t *testing.T) {
 	s.Pause()
 	s.Kill()
 	assert.Empty(t, state(pid))
-}
-
-func TestKeys(t *testing.T) {
-	s := redistest.Start(t)
-	s.Cmd(t, "MSET", "a:2", 1, "b", 2, "a:1", 3)
-	assert.Equal(t, []string{"a:1", "a:2"}, s.Keys(t, "a:*"))
-	assert.Equal(t, []string{"a:1", "a:2", "b"}, s.Keys(t, "*"))
-	assert.Equal(t, []string{}, s.Keys(t, "none"))
-}
-
-func TestErrorRepliesAreErrors(t *testing.T) {
-	s := redistest.Start(t)
-	_, err := s.Do("NONSENSE")
-	require.ErrorContains(t, err, "ERR unknown command")
-}
-
-func TestTLS(t *testing.T) {
-	s, config := redistest.StartTLS(t)
-	conn, err := redis.Dial("tcp", s.Addr(), redis.DialUseTLS(true), redis.DialTLSConfig(config))
-	require.NoError(t, err)
-	pong, err := redis.String(conn.Do("PING"))
-	require.NoError(t, err)
-	assert.Equal(t, "PONG", pong)
-	require.NoError(t, conn.Close())
-
-	_, err = redis.Dial("tcp", s.Addr(), redis.DialUseTLS(true))
-	require.ErrorContains(t, err, "certificate", "the authority is nobody's but the test's")
-	assert.FileExists(t, s.CAFile())
 }
 
 // childEnv is a variable that makes the test binary the child process of a test.
@@ -190,35 +132,6 @@ func TestServerThatIsNotThereFailsTheTestAndSaysHowToGetIt(t *testing.T) {
 	assert.Contains(t, output(t, "running", "/nowhere/valkey-server"), "/nowhere/valkey-server: no program is there")
 }
 
-func TestScriptThatInstallsServersSaysWhatIsWrong(t *testing.T) {
-	for name, c := range map[string]struct{ path, want string }{
-		"valkey-0.0": {os.Getenv("PATH"), "no server is called valkey-0.0; there are redis-6.0 "},
-		"valkey-8.1": {"", "there is no apt-get here"},
-	} {
-		script := exec.CommandContext(t.Context(), "/bin/bash", "../../../scripts/servers", name)
-		script.Env = []string{"HOME=" + t.TempDir(), "PATH=" + c.path}
-		if c.path == "" {
-			script.Env[1] = "PATH=" + programs(t, "awk", "mkdir", "flock")
-		}
-		out, err := script.CombinedOutput()
-		require.Error(t, err, "%s", out)
-		assert.Contains(t, string(out), c.want)
-	}
-}
-
-// programs returns a directory with links to these programs and no others.
-func programs(t *testing.T, names ...string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, name := range names {
-		path, err := exec.LookPath(name)
-		if err == nil { // not every machine has flock
-			require.NoError(t, os.Symlink(path, filepath.Join(dir, name)))
-		}
-	}
-	return dir
-}
-
 func awaitState(t *testing.T, pid int, want string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return state(pid) == want }, 10*time.Second, time.Millisecond)
@@ -233,14 +146,6 @@ func state(pid int) string {
 		return ""
 	}
 	return s[:1]
-}
-
-func TestSocketPathFitsWhateverTheTestIsCalled(t *testing.T) {
-	t.Run(strings.Repeat("long", 40), func(t *testing.T) {
-		s := redistest.Start(t)
-		assert.Less(t, len(s.Socket()), 100)
-		assert.Equal(t, filepath.Dir(s.Socket()), s.Dir())
-	})
 }
 
 // TestPortIsWaitedFor occupies the port of a dead server and gives it back.
