@@ -2,9 +2,11 @@ package redistest
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/gomodule/redigo/redis"
 	"go.uber.org/goleak"
 )
 
@@ -31,8 +33,8 @@ func (l lending) Run() int {
 // shared is nil where each test starts its own servers.
 var shared *pool
 
-// pool lends servers. A lent server is like one that has just been started: what was frozen or killed is not lent
-// again, nor what has another configuration or other users than before.
+// pool lends servers. A lent server is like one that has just been started: what has another configuration or other
+// users than before is not lent again, nor what a test has left dead.
 type pool struct {
 	mu   sync.Mutex
 	idle []*Server
@@ -68,10 +70,10 @@ func (p *pool) take(binary string) *Server {
 	return nil
 }
 
-// giveBack makes a server as good as new, or ends it. A server that stood still may yet execute what it has received.
-// Connections are closed first, so that nothing that is on its way is executed after the data have gone.
+// giveBack makes a server as good as new, or ends it.
 func (p *pool) giveBack(tb testing.TB, s *Server) {
-	if !tb.Failed() && !s.Disturbed() && s.blank() == nil && s.is() == s.was {
+	s.Resume()
+	if !tb.Failed() && s.Pid() != 0 && s.blank() == nil && s.is() == s.was {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.idle = append(p.idle, s)
@@ -80,7 +82,17 @@ func (p *pool) giveBack(tb testing.TB, s *Server) {
 	s.end()
 }
 
+// blank deletes what tests leave. A server that stood still may yet execute what it has received. It accepts connections
+// in their order, so it has accepted all earlier ones when it answers on a new one. It closes them before the data go.
 func (s *Server) blank() error {
+	conn, err := redis.Dial("tcp", s.Addr(), redis.DialReadTimeout(askTimeout))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Do("PING"); err != nil {
+		return err
+	}
 	for _, command := range [][]any{
 		{"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"}, {"CLIENT", "KILL", "TYPE", "pubsub"},
 		{"FLUSHALL"}, {"SCRIPT", "FLUSH"}, {"CONFIG", "RESETSTAT"}, {"SLOWLOG", "RESET"}, {"LATENCY", "RESET"},
@@ -94,9 +106,15 @@ func (s *Server) blank() error {
 
 // is returns the configuration of the server, its users, and its role with its replicas.
 func (s *Server) is() (text string) {
-	for _, command := range [][]any{{"CONFIG", "GET", "*"}, {"ACL", "LIST"}, {"ROLE"}} {
+	for _, command := range [][]any{{"ACL", "LIST"}, {"ROLE"}} {
 		reply, err := s.Do(command...)
 		text += fmt.Sprintln(reply, err)
 	}
-	return text
+	reply, err := s.Do("CONFIG", "GET", "*")
+	settings := map[any]any{} // which are printed in their order; each process has its own
+	all, _ := reply.([]any)
+	for pair := range slices.Chunk(all, 2) {
+		settings[pair[0]] = pair[1]
+	}
+	return text + fmt.Sprintln(settings, err)
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A server is lent again as if it were new, unless it was frozen, killed or configured.
+// A server is lent again as if it were new, unless it was configured or left dead.
 func TestPool(t *testing.T) {
 	lender := new(pool)
 	t.Cleanup(func() {
@@ -43,21 +43,39 @@ func TestPool(t *testing.T) {
 			t.Errorf("a connection from before has got %d bytes", n)
 		}
 	}
-	borrow("again", func(t *testing.T, s *Server) { s.Pause(); s.Resume() })
-	borrow("after it was paused", func(t *testing.T, s *Server) { s.Restart() })
+	borrow("again", func(t *testing.T, s *Server) {
+		s.Pause()
+		conn, err := net.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := conn.Write([]byte("SET late v\r\n")); err != nil {
+			t.Fatal(err)
+		}
+	})
+	borrow("after it was paused", func(t *testing.T, s *Server) {
+		s.Restart()
+		pids["after it was paused"] = s.Pid()
+	})
 	borrow("after it was restarted", func(t *testing.T, s *Server) { s.Cmd(t, "CONFIG", "SET", "maxmemory", "1gb") })
 	borrow("after it was configured", func(t *testing.T, s *Server) { s.Cmd(t, "ACL", "SETUSER", "u") })
-	borrow("after it had another user", func(*testing.T, *Server) {})
-	if pids["first"] != pids["again"] {
-		t.Error("a server was not lent again")
+	borrow("after it had another user", func(_ *testing.T, s *Server) { s.Kill() })
+	borrow("after it was killed", func(*testing.T, *Server) {})
+	for _, same := range [][2]string{
+		{"first", "again"}, {"after it was paused", "after it was restarted"},
+	} {
+		if pids[same[0]] != pids[same[1]] {
+			t.Errorf("the server of %q was not lent to %q", same[0], same[1])
+		}
 	}
-	delete(pids, "first")
-	different := map[int]bool{}
-	for _, pid := range pids {
-		different[pid] = true
-	}
-	if len(different) < len(pids) {
-		t.Errorf("a server that was paused, restarted or configured was lent again: %v", pids)
+	for _, other := range [][2]string{
+		{"after it was restarted", "after it was configured"}, {"after it was configured", "after it had another user"},
+		{"after it had another user", "after it was killed"},
+	} {
+		if pids[other[0]] == pids[other[1]] {
+			t.Errorf("the server of %q was lent to %q", other[0], other[1])
+		}
 	}
 }
 

@@ -23,9 +23,8 @@ const StartTimeout = 30 * time.Second
 // Server is a process that tests freeze, kill and start again. The zero value is dead. Its methods may be called from
 // several goroutines.
 type Server struct {
-	mu        sync.Mutex
-	proc      *child.Process // nil while the server is dead
-	disturbed bool
+	mu   sync.Mutex
+	proc *child.Process // nil while the server is dead
 }
 
 // Launch starts the process of a dead server, as [child.Spawn] does.
@@ -70,7 +69,7 @@ func (s *Server) Pid() int {
 
 // Pause freezes the server (SIGSTOP). The kernel still accepts connections and bytes for it, but the server answers
 // nothing. It executes what was sent meanwhile after Resume.
-func (s *Server) Pause() { s.disturb((*child.Process).Freeze) }
+func (s *Server) Pause() { s.living((*child.Process).Freeze) }
 
 // Resume continues a paused server (SIGCONT).
 func (s *Server) Resume() { s.living(func(p *child.Process) { p.Signal(syscall.SIGCONT) }) }
@@ -78,23 +77,9 @@ func (s *Server) Resume() { s.living(func(p *child.Process) { p.Signal(syscall.S
 // Kill ends the server at once (SIGKILL), running or paused, and returns when the process has ended. Killing a dead
 // server has no effect.
 func (s *Server) Kill() {
-	s.disturb(func(p *child.Process) {
+	s.living(func(p *child.Process) {
 		p.Kill()
 		s.proc = nil
-	})
-}
-
-// Disturbed reports whether the server has ever been paused or killed.
-func (s *Server) Disturbed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.disturbed
-}
-
-func (s *Server) disturb(do func(p *child.Process)) {
-	s.living(func(p *child.Process) {
-		s.disturbed = true
-		do(p)
 	})
 }
 
