@@ -82,8 +82,9 @@ func (p *pool) giveBack(tb testing.TB, s *Server) {
 	s.end()
 }
 
-// blank deletes what tests leave. A server that stood still may yet execute what it has received. It accepts connections
-// in their order, so it has accepted all earlier ones when it answers on a new one. It closes them before the data go.
+// blank deletes what tests leave. A server that stood still may yet execute what it has received. It accepts
+// connections in their order, so it has accepted all earlier ones when it answers on a new one. It closes them before
+// the data go.
 func (s *Server) blank() error {
 	conn, err := redis.Dial("tcp", s.Addr(), redis.DialReadTimeout(askTimeout))
 	if err != nil {

@@ -39,7 +39,8 @@ func Build(tb testing.TB, pkg string) string {
 }
 
 // Cached returns the path of what make makes, a file or a directory, in the cache of this machine's user. It is made
-// if there is none of this name, which is that of a directory and of what is in it. If it cannot be made, the test fails.
+// if there is none of this name, which is that of a directory and of what is in it. If it cannot be made, the test
+// fails.
 func Cached(tb testing.TB, name string, make func(path string) error) string {
 	tb.Helper()
 	path, err := cached(name, make)
