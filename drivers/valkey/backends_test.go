@@ -12,6 +12,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	driver "github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/redlock"
 	"github.com/golocker/locker/single"
 )
@@ -65,9 +66,10 @@ func TestBackends(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, locker.ExtendTTL(ctx, lease, 2*time.Minute))
 			require.NoError(t, locker.Verify(ctx, lease))
-			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			short, cancel := context.WithCancel(ctx)
 			defer cancel()
-			_, err = other.Lock(short, "key")
+			waiting := &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { cancel() }}
+			_, err = other.Lock(lockertrace.With(short, waiting), "key")
 			require.ErrorIs(t, err, locker.ErrHeld)
 			granted := make(chan error, 1)
 			go func() {
