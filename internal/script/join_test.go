@@ -254,10 +254,6 @@ func TestJoinedWithoutRights(t *testing.T) {
 			}
 			j.s.Cmd(t, "DEL", "k", "a", "b")
 			one := j.sends(taking("k", "o"))
-			if right == "-mset" { // it does without
-				j.is("one lock", one, 2)
-				return
-			}
 			j.is("one lock", one, want[0])
 			if right == "-del" {
 				j.is("one release", j.sends(leaving("k", "o", one[0])), 0)

@@ -31,21 +31,9 @@ if t then
   else
     n = t[1] * 1000000 + t[2]
     n = n - n % ARGV[2]
+    now = digits(n)
   end
   local used = call('EXISTS', unpack(KEYS, 1, 2 * a)) > 0
-  if a == 1 and not KEYS[k + 1] and not used then -- one lock alone needs no tables
-    local f = try('GET', KEYS[3])
-    -- A clock that is past the counter is the new counter as it stands: both are texts of 16 digits.
-    if now and (not f or #f == 16 and f < now) then
-      return try('SET', KEYS[3], now).ok and try('SET', KEYS[1], now .. ARGV[4], 'PX', ARGV[3]).ok and n or 0
-    end
-    local c = not f and n or #f == 16 and math.max((tonumber(f) or 2^53) + 1, n)
-    if c and 0 < c and c < 2^53 then
-      local text = digits(c)
-      return try('SET', KEYS[3], text).ok and try('SET', KEYS[1], text .. ARGV[4], 'PX', ARGV[3]).ok and c or 0
-    end
-  end
-  now = now or digits(n)                        -- late, because it costs more than a command
   local held, waits
   if used then
     held, waits = call('MGET', unpack(KEYS, 1, a)), call('EXISTS', unpack(KEYS, a + 1, 2 * a)) > 0
