@@ -190,7 +190,7 @@ func TestNothingOfTheCommandIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := run(t, url, "run", "-k", name, "--ttl", "4s", "--grace", "200ms", "--", "sh", "-c", family+tt.script)
+			p := run(t, url, "run", "-k", name, "--ttl", "10s", "--grace", "200ms", "--", "sh", "-c", family+tt.script)
 			pids := p.family(t)
 			tt.do(p, name)
 			p.exits(t, tt.code)

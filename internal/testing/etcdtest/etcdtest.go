@@ -70,7 +70,7 @@ func start(tb testing.TB, n int, scheme string, args ...string) []*Member {
 			tb.Fatalf("etcdtest: %v", err)
 		}
 		m := &Member{Name: fmt.Sprintf("m%d", i+1), tb: tb, binary: binary, dir: dir, network: between}
-		m.client, m.listen, m.health = testserver.FreeAddr(), testserver.FreeAddr(), testserver.FreeAddr()
+		m.client, m.listen, m.health = testserver.FreeAddr(tb), testserver.FreeAddr(tb), testserver.FreeAddr(tb)
 		m.peer = between.relay(tb, m.listen)
 		tb.Cleanup(func() {
 			m.Kill()

@@ -51,7 +51,7 @@ accounts {
 system_account: SYS
 no_auth_user: app
 `
-	link := testserver.FreeAddr()
+	link := testserver.FreeAddr(tb)
 	hub = StartConfigured(tb, fmt.Sprintf(`
 server_name: hub
 jetstream { domain: hub }

@@ -23,7 +23,7 @@ func StartCluster(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
 	own := make([]string, n)
 	for i := range own {
-		own[i] = testserver.FreeAddr()
+		own[i] = testserver.FreeAddr(tb)
 	}
 	links, routes := make([][]*testserver.Relay, n), make([][]string, n)
 	for i := range n {

@@ -20,8 +20,9 @@ import (
 	"github.com/golocker/locker/internal/testing/testserver"
 )
 
-// busOffset is the difference between the port of a cluster's bus and the port for clients.
-const busOffset = 10000
+// busOffset is the difference between the port of a cluster's bus and the port for clients. Servers before Redis 7 let
+// nobody choose it.
+const busOffset = testserver.Ports
 
 // maxSocketPath is the longest path of a unix socket that every system allows.
 const maxSocketPath = 100
@@ -35,9 +36,9 @@ type Server struct {
 	binary    string
 	dir       string
 	port      int
-	reserved  port   // reserves the port number
-	member    bool   // the server belongs to a cluster
-	config    string // path of the configuration of a sentinel; empty: the server is no sentinel
+	reserved  testserver.Port // reserves the port number
+	member    bool            // the server belongs to a cluster
+	config    string          // path of the configuration of a sentinel; empty: the server is no sentinel
 	tls       bool
 	authority *Authority // behind the certificate of a server with TLS
 	extra     []string
@@ -81,7 +82,7 @@ func prepare(tb testing.TB, args []string) *Server {
 func (s *Server) end() {
 	s.Kill()
 	_ = os.RemoveAll(s.dir)
-	s.reserved.free()
+	s.reserved.Free()
 }
 
 func create(tb testing.TB, args []string) *Server {
@@ -107,12 +108,14 @@ func (s *Server) launch() {
 	s.tb.Helper()
 	var err error
 	for range 20 {
-		s.reserved = reserve(s.tb)
-		s.port = s.reserved.port
+		if s.reserved, err = testserver.Reserve(); err != nil {
+			break
+		}
+		s.port = s.reserved.Number
 		if err = s.run(); !errors.Is(err, errTaken) {
 			break
 		}
-		s.reserved.free()
+		s.reserved.Free()
 	}
 	if err != nil {
 		s.tb.Fatalf("redistest: redis-server does not start: %v\n%s", err, s.log())

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -199,6 +200,7 @@ func TestAttributesAreOnEverything(t *testing.T) {
 		_, _ = l.TryLock(r.request(), key)
 		store.fail("extend")
 		<-lease.Done()
+		synctest.Wait() // the loss is told
 		_ = lease.Unlock(r.request())
 		_ = c.Close()
 		names := map[string]bool{}

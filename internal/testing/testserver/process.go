@@ -7,8 +7,6 @@ package testserver
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"sync"
 	"syscall"
 	"time"
@@ -89,17 +87,5 @@ func (s *Server) living(do func(p *child.Process)) {
 	defer s.mu.Unlock()
 	if s.proc != nil {
 		do(s.proc)
-	}
-}
-
-// FreeAddr returns an address of the loopback interface at which nobody listens. It is below the ports that the kernel
-// assigns by itself, so that a server that was killed finds it free when it starts again.
-func FreeAddr() string {
-	for {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			_ = l.Close()
-			return addr
-		}
 	}
 }

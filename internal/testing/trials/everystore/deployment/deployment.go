@@ -126,7 +126,7 @@ func startPostgres(t *testing.T) *Store {
 
 // startNATS starts a server with a port that is known, because the address that natstest knows is that of a relay.
 func startNATS(t *testing.T) *Store {
-	addr := testserver.FreeAddr()
+	addr := testserver.FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	s := natstest.Start(t, "-p", port)
 	return &Store{
