@@ -32,8 +32,8 @@ const (
 )
 
 // pacing decides when a waiter asks the nodes for the lock, and how long it pauses before it looks at its position in
-// the queue again. It is told what the node that keeps the queue says and how attempts end. Like voting, it is rules and
-// nothing else: it sends nothing, and times are arguments.
+// the queue again. It is told what the node that keeps the queue says and how attempts end. Like voting, it is rules
+// and nothing else: it sends nothing, and times are arguments.
 type pacing struct {
 	since   time.Time // since when the waiter waits to be notified
 	failed  int       // failed attempts in a row since the last notification
