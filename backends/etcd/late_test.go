@@ -238,7 +238,7 @@ func TestAbandonedGrantsLeaveNoLease(t *testing.T) {
 			defer cancel()
 			resp, err := s.direct.Leases(ctx)
 			s.must(err)
-			return len(resp.Leases) == 1
+			return len(resp.Leases) > 0 // TryLockAll has asked for up to three
 		})
 		close(p.deliver)
 		<-p.arrived
