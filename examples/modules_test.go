@@ -18,7 +18,7 @@ import (
 // A module of a user takes the library and every nested module from a clone, by one command.
 func TestAModuleThatUsesAClone(t *testing.T) {
 	if testing.Short() {
-		t.Skip("go mod tidy reads the modules of all dependencies")
+		t.Skip("in make test-long: go mod tidy reads the modules of all dependencies")
 	}
 	t.Parallel()
 	dir := t.TempDir()

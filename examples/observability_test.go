@@ -73,7 +73,7 @@ func (p *program) telemetry(t *testing.T) (metrics, events map[string]bool) {
 // The example is a module of its own, so that the library does not require exporters and their dependencies.
 func TestObservability(t *testing.T) {
 	if testing.Short() {
-		t.Skip("exporters and the SDK take a minute to compile")
+		t.Skip("in make test-long: exporters and the SDK take a minute to compile")
 	}
 	t.Parallel()
 	buildModule(t, "observability")

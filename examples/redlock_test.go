@@ -134,7 +134,7 @@ func TestRedlocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "observability" && testing.Short() {
-				t.Skip("TestObservability says why")
+				t.Skip("in make test-long, as TestObservability")
 			}
 			t.Parallel()
 			for _, n := range short.Part(t, 1, []int{1, 3, 5}) {

@@ -31,7 +31,7 @@ func impatient(files []*ast.File) bool {
 // Tests that link a driver can reach a cluster with it, now or after the next change.
 func TestGoroutinesOfClientsAreAllowedFor(t *testing.T) {
 	if testing.Short() {
-		t.Skip("go list loads all dependencies of all tests")
+		t.Skip("in make test-long: go list loads all dependencies of all tests")
 	}
 	found := 0
 	for _, dir := range modules(t) {
