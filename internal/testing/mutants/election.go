@@ -25,7 +25,7 @@ var electionMutants = []mutant{
 	{"election: Leading asks the lease with a mutex",
 		[]patch{{"election/election.go", "	e.mu.Unlock()\n	if ctx.Err() != nil { // without",
 			"	defer e.mu.Unlock()\n	if ctx.Err() != nil { // without"}},
-		[]killer{test(".", "TestHooksOfALossMayCallEverything")}},
+		[]killer{test(".", "TestHooksOfALossMayCallEverything/Leading").times(10)}},
 	{"hooks are called with the mutex of the lease",
 		[]patch{{"lease.go", "	err := l.err\n	l.mu.Unlock()\n	// Nothing",
 			"	err := l.err\n	defer l.mu.Unlock()\n	// Nothing"}},

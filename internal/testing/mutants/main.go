@@ -57,6 +57,12 @@ func modelled(flags ...string) killer {
 	return killer{by: "model " + strings.Join(flags, " "), args: append([]string{"trace"}, flags...)}
 }
 
+// times repeats a test that notices the bug only if its goroutines run in a certain order.
+func (k killer) times(n int) killer {
+	k.args = append(k.args, fmt.Sprint("-count=", n))
+	return k
+}
+
 func (k killer) but(why string) killer {
 	k.survives = why
 	return k

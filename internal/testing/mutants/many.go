@@ -78,7 +78,7 @@ var manyMutants = []mutant{
 		[]killer{test(".", "TestAllLeaseIsLostWithOneLock")}},
 	{"many: a step overtakes those who wait",
 		[]patch{{"internal/script/all.lua", "unpack(KEYS, 1, 2 * n)) > 0", "unpack(KEYS, 1, n)) > 0"}},
-		[]killer{test("internal/script", "TestAllOrNothing")}},
+		[]killer{test("internal/script", "TestStepAmongTombstones")}},
 	{"many: a step grants what is free, memory",
 		[]patch{{"memory/memory.go", "			return nil, &locker",
 			"			b.grant(b.lock(reqs[0].Key), reqs[0])\n			return nil, &locker"}},
