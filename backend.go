@@ -8,8 +8,8 @@ import (
 // Backend is a store of locks. Each call makes one attempt and takes and returns plain data. [Client] is responsible
 // for waiting, renewing, noticing losses and ordering releases. All methods may be called concurrently.
 //
-// If a Backend is also an io.Closer, it is closed together with its Client. conformance.RunBackend checks the rules
-// below.
+// If a Backend is also an io.Closer, it is closed together with its Client. From then on, Acquire locks nothing and
+// fails with an error that matches ErrClosed or ErrUnavailable. conformance.RunBackend checks this and the rules below.
 type Backend interface {
 	// Acquire makes one attempt to lock req.Key for req.Token. The lock lasts for req.TTL from now.
 	//
