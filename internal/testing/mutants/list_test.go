@@ -29,7 +29,7 @@ func TestEveryMutantApplies(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := bytes.Count(text, []byte(p.before)); n != 1 {
-				t.Errorf("%s: %s has %q %d times, not once", m.name, p.file, p.before, n)
+				t.Errorf("%s: %s has %q %d times, not once: change the entry in list.go", m.name, p.file, p.before, n)
 			}
 		}
 		if len(m.killers) == 0 {
