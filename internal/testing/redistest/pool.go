@@ -11,8 +11,8 @@ import (
 )
 
 // Main runs the tests of a package, and then looks for goroutines that were left; see [Lingering]. In such a package,
-// [Start] without arguments lends servers, so that not each test has to start its own: that takes three processes a
-// server.
+// [Start] lends servers, without arguments and durable ones, so that not each test has to start its own: that takes
+// three processes a server.
 func Main(m *testing.M, options ...goleak.Option) {
 	goleak.VerifyTestMain(lending{m}, append(Lingering(), options...)...)
 }
@@ -30,6 +30,9 @@ func (l lending) Run() int {
 	return l.M.Run()
 }
 
+// durable has the arguments that docs/safety.md asks for. No other arguments are used by so many tests.
+var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
 // shared is nil where each test starts its own servers.
 var shared *pool
 
@@ -40,14 +43,14 @@ type pool struct {
 	idle []*Server
 }
 
-// lend returns a server that tb has alone until it ends.
-func (p *pool) lend(tb testing.TB) *Server {
+// lend returns a server with these arguments that tb has alone until it ends.
+func (p *pool) lend(tb testing.TB, args []string) *Server {
 	tb.Helper()
 	binary := Binary(tb) // without a server, it is this test that fails
 	nameOnFailure(tb, binary)
-	s := p.take(binary)
+	s := p.take(binary, args)
 	if s == nil {
-		s = create(tb, nil)
+		s = create(tb, args)
 		s.launch()
 		s.was = s.is()
 	}
@@ -56,16 +59,14 @@ func (p *pool) lend(tb testing.TB) *Server {
 	return s
 }
 
-func (p *pool) take(binary string) *Server {
+func (p *pool) take(binary string, args []string) *Server {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for n := len(p.idle) - 1; n >= 0; n-- {
-		s := p.idle[n]
-		p.idle = p.idle[:n]
-		if s.binary == binary {
+	for i, s := range slices.Backward(p.idle) {
+		if s.binary == binary && slices.Equal(s.extra, args) {
+			p.idle = slices.Delete(p.idle, i, i+1)
 			return s
 		}
-		s.end()
 	}
 	return nil
 }

@@ -14,9 +14,10 @@ func TestPool(t *testing.T) {
 		}
 	})
 	pids := map[string]int{}
+	var args []string
 	borrow := func(name string, use func(t *testing.T, s *Server)) {
 		t.Run(name, func(t *testing.T) {
-			s := lender.lend(t)
+			s := lender.lend(t, args)
 			pids[name] = s.Pid()
 			if keys := s.Keys(t, "*"); len(keys) > 0 {
 				t.Errorf("a server that was just lent has %q", keys)
@@ -62,8 +63,18 @@ func TestPool(t *testing.T) {
 	borrow("after it was configured", func(t *testing.T, s *Server) { s.Cmd(t, "ACL", "SETUSER", "u") })
 	borrow("after it had another user", func(_ *testing.T, s *Server) { s.Kill() })
 	borrow("after it was killed", func(*testing.T, *Server) {})
+	args = durable
+	borrow("durable", func(t *testing.T, s *Server) { s.Cmd(t, "SET", "k", "v") })
+	borrow("durable again", func(t *testing.T, s *Server) {
+		s.Restart() // with what it has kept
+		if keys := s.Keys(t, "*"); len(keys) > 0 {
+			t.Errorf("a server that was just lent has kept %q", keys)
+		}
+	})
+	args = nil
+	borrow("not durable", func(*testing.T, *Server) {})
 	for _, same := range [][2]string{
-		{"first", "again"}, {"after it was paused", "after it was restarted"},
+		{"first", "again"}, {"durable", "durable again"}, {"after it was killed", "not durable"}, {"after it was paused", "after it was restarted"},
 	} {
 		if pids[same[0]] != pids[same[1]] {
 			t.Errorf("the server of %q was not lent to %q", same[0], same[1])

@@ -47,14 +47,15 @@ type Server struct {
 }
 
 // Start runs a redis-server until the test ends and returns once it answers PING. args are appended to the command
-// line. The server persists nothing, unless args say otherwise ("--appendonly", "yes"). Without args it may be one that
-// an earlier test has used, if the tests of the package are run by [Main].
+// line. The server persists nothing, unless args say otherwise ("--appendonly", "yes"). Without args, or
+// with those of a durable server, it may be one that an earlier test has used, if the tests of the package are run by
+// [Main].
 //
 // If the machine does not have the server, the test fails: see [Binary].
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	if shared != nil && len(args) == 0 {
-		return shared.lend(tb)
+	if shared != nil && (len(args) == 0 || slices.Equal(args, durable)) {
+		return shared.lend(tb, args)
 	}
 	s := prepare(tb, args)
 	s.launch()
