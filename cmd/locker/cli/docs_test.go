@@ -111,7 +111,7 @@ func (d *doc) output(command string) string {
 	dir := d.t.TempDir()
 	require.NoError(d.t, os.Symlink(exe, dir+"/locker"))
 	sh := exec.Command("bash", "-c", command)
-	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + dir + ":" + os.Getenv("PATH"),
+	sh.Env = []string{asLocker + "=1", "GOGC=400", "GORACE=atexit_sleep_ms=0", "PATH=" + dir + ":" + os.Getenv("PATH"),
 		"LOCKER_URL=" + d.url}
 	sh.Env = append(sh.Env, d.slowMachine()...)
 	out, _ := sh.CombinedOutput() // some of the commands are meant to fail

@@ -16,7 +16,7 @@ import (
 // leaderScript is a command that appends its term to a file, and runs until SIGTERM.
 const leaderScript = `trap 'echo "$LOCKER_FENCE ends" >>terms; exit 3' TERM
 	echo "$LOCKER_FENCE" >>terms
-	while :; do sleep 0.01; done`
+	while :; do sleep 0.1; done`
 
 // terms waits until the command has been started n times, and returns the numbers of its terms.
 func (p *process) terms(t *testing.T, n int) (terms []int) {

@@ -33,15 +33,15 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 		script string
 		out    string
 	}{
-		"deleted": {deleted, nil, `trap "echo told; exit 0" TERM; echo $$ >up; while :; do sleep 0.05; done`,
+		"deleted": {deleted, nil, `trap "echo told; exit 0" TERM; echo $$ >up; while :; do sleep 0.3; done`,
 			"told\n"},
-		"taken over": {taken, nil, `trap "echo told; exit 0" TERM; echo $$ >up; while :; do sleep 0.05; done`,
+		"taken over": {taken, nil, `trap "echo told; exit 0" TERM; echo $$ >up; while :; do sleep 0.3; done`,
 			"told\n"},
-		"stubborn": {taken, nil, `trap "echo told" TERM; echo $$ >up; while :; do sleep 0.05; done`, "told\n"},
+		"stubborn": {taken, nil, `trap "echo told" TERM; echo $$ >up; while :; do sleep 0.3; done`, "told\n"},
 		"stopped": {deleted, nil, `trap "echo told; exit 0" TERM; echo $$ >up; kill -STOP $$; echo late; sleep 60`,
 			"told\n"},
 		"kill": {taken, []string{"--on-lost", "kill"},
-			`trap "echo told" TERM; echo $$ >up; while :; do sleep 0.05; done`, ""},
+			`trap "echo told" TERM; echo $$ >up; while :; do sleep 0.3; done`, ""},
 		"notify": {taken, []string{"--on-lost", "notify"},
 			`trap "echo told" TERM; echo $$ >up; cat <&$LOCKER_FD; echo end of file; exit 4`, "end of file\n"},
 		"told by the file, too": {deleted, nil, `trap "" TERM; echo $$ >up; cat <&$LOCKER_FD; echo end of file; exit 0`,
@@ -71,7 +71,7 @@ func TestMaxHoldStopsTheCommand(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	p := run(t, url, "run", "-k", "k", "--max-hold", "5s", "--grace", "1s", "--", "sh", "-c",
-		`trap "echo told" TERM; while :; do sleep 0.05; done`)
+		`trap "echo told" TERM; while :; do sleep 0.3; done`)
 	p.exits(t, exit.Lost)
 	assert.Equal(t, "told\n", p.out.String())
 	assert.Contains(t, p.err.String(), "--max-hold 5s is over")
@@ -81,7 +81,7 @@ func TestMaxHoldStopsTheCommand(t *testing.T) {
 // witness is a command that uses a lock of the kernel to check that it is alone. If it is not, it prints OVERLAP and
 // exits with 1. Otherwise it runs until it is killed.
 const witness = `exec 9>>"$WITNESS"; flock -n 9 || { echo OVERLAP; exit 1; }
-trap "echo told" TERM; echo $$ >up; while :; do sleep 0.05 9>&-; done`
+trap "echo told" TERM; echo $$ >up; while :; do sleep 0.3 9>&-; done`
 
 // successor is the next command. It checks in the same way that it is alone, and ends.
 const successor = `exec 9>>"$WITNESS"; flock -n 9 || { echo OVERLAP; exit 1; }; echo alone at ${EPOCHREALTIME/./}`

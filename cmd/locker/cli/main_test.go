@@ -68,7 +68,8 @@ func command(t *testing.T, url string, args ...string) *process {
 	require.NoError(t, err)
 	p := &process{Cmd: exec.Command(exe, args...), done: make(chan struct{})}
 	p.Dir = t.TempDir()
-	p.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + redistest.Path(t), "LOCKER_URL=" + url}
+	p.Env = []string{asLocker + "=1", "GOGC=400", "GORACE=atexit_sleep_ms=0", "PATH=" + redistest.Path(t),
+		"LOCKER_URL=" + url}
 	p.Stdout, p.Stderr = &p.out, &p.err
 	p.WaitDelay = limit
 	return p

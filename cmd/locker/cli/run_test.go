@@ -195,17 +195,25 @@ func TestExitCodes(t *testing.T) {
 			if args[2] == "k" {
 				args[2] = key
 			}
-			p := run(t, tt.url, args...)
-			p.exits(t, tt.code)
-			assert.Empty(t, p.out.String())
-			assert.NotContains(t, p.err.String(), "hunter2")
+			var code int
+			var stdout, stderr string
+			if tt.says == "" || tt.code >= 126 {
+				p := run(t, tt.url, args...)
+				p.exits(t, tt.code)
+				code, stdout, stderr = tt.code, p.out.String(), p.err.String()
+			} else { // what fails before the command is to begin needs no process
+				code, stdout, stderr = call([]string{"LOCKER_URL=" + tt.url}, args...)
+			}
+			assert.Equal(t, tt.code, code, stderr)
+			assert.Empty(t, stdout)
+			assert.NotContains(t, stderr, "hunter2")
 			if tt.says == "" {
-				assert.Empty(t, p.err.String())
+				assert.Empty(t, stderr)
 				free(t, s, key)
 			} else {
-				assert.Contains(t, p.err.String(), tt.says)
-				lines := strings.Split(strings.TrimSpace(p.err.String()), "\n")
-				assert.True(t, strings.HasPrefix(lines[len(lines)-1], "locker: "), p.err.String())
+				assert.Contains(t, stderr, tt.says)
+				lines := strings.Split(strings.TrimSpace(stderr), "\n")
+				assert.True(t, strings.HasPrefix(lines[len(lines)-1], "locker: "), stderr)
 			}
 		})
 	}

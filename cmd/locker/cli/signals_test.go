@@ -77,7 +77,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := run(t, url, "run", "-k", name, "--", "sh", "-c",
-				fmt.Sprintf(`trap 'echo heard; exit 9' %s; echo $$ >up; while :; do sleep 0.05; done`, name))
+				fmt.Sprintf(`trap 'echo heard; exit 9' %s; echo $$ >up; while :; do sleep 0.3; done`, name))
 			pid := p.pid(t, "up")
 			require.NoError(t, p.Process.Signal(sig))
 			p.exits(t, 9)
@@ -135,7 +135,7 @@ func TestTermIsFollowedByKill(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	p := run(t, url, "run", "-k", "k", "--grace", "100ms", "--", "sh", "-c",
-		`trap "" TERM; echo $$ >up; while :; do sleep 0.05; done`)
+		`trap "" TERM; echo $$ >up; while :; do sleep 0.3; done`)
 	pid := p.pid(t, "up")
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	p.exits(t, 128+9)
@@ -165,7 +165,7 @@ func TestInterruptIsTheCommandsToHandle(t *testing.T) {
 const family = `
 	sh -c 'echo $$ >child; exec sleep 61' &
 	setsid sh -c 'echo $$ >session; exec sleep 62' &
-	(setsid sh -c 'trap "" TERM HUP; echo $$ >stubborn; while :; do sleep 0.05; done' & )
+	(setsid sh -c 'trap "" TERM HUP; echo $$ >stubborn; while :; do sleep 0.3; done' & )
 	while ! [ -s child -a -s session -a -s stubborn ]; do sleep 0.05; done
 	echo $$ >up
 `

@@ -48,8 +48,8 @@ func newSession(t *testing.T, url, script string) *session {
 	s := &session{keyboard: outside}
 	sh := exec.Command("bash", "-c", "set -m\n"+script)
 	sh.Dir = t.TempDir()
-	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "LOCKER_URL=" + url,
-		"LOCKER=" + exe}
+	sh.Env = []string{asLocker + "=1", "GOGC=400", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"),
+		"LOCKER_URL=" + url, "LOCKER=" + exe}
 	sh.Stdin, sh.Stdout, sh.Stderr = inside, inside, inside
 	sh.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, sh.Start())
@@ -136,9 +136,9 @@ func TestCtrlCEndsElect(t *testing.T) {
 	s := newSession(t, url, `
 		"$LOCKER" elect -k dies -- sh -c 'read a || echo empty; exec sleep 60'
 		echo "dies $?"
-		"$LOCKER" elect -k ends -- sh -c 'trap "exit 0" INT; echo begun; while :; do sleep 0.01; done'
+		"$LOCKER" elect -k ends -- sh -c 'trap "exit 0" INT; echo begun; while :; do sleep 0.1; done'
 		echo "ends $?"
-		"$LOCKER" elect -k stops -- bash -c 'trap "printf %s%s ag ain" CONT; echo there; while :; do sleep 0.01; done'
+		"$LOCKER" elect -k stops -- bash -c 'trap "printf %s%s ag ain" CONT; echo there; while :; do sleep 0.1; done'
 		echo "stopped $?"; fg >/dev/null
 		echo "stops $?"`)
 	s.shows(t, "empty")
