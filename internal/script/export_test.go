@@ -8,7 +8,10 @@ type Source = script
 func (s *script) Command(keys []string, args ...string) drivers.Command {
 	return s.call(keys, args...).Words
 }
-func (s *script) Text() string    { return s.source }
+func (s *script) Text() string {
+	source, _ := s.text()
+	return source
+}
 func (s *script) IsRelease() bool { return s.isRelease }
 
 var (

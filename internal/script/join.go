@@ -51,12 +51,13 @@ func Join(usual []*Usual) Command {
 	if a > 0 {
 		quantum, guard = usual[0].Quantum, usual[0].Guard
 	}
-	many, keys := manyScript.of(guard), 3*a+len(releases)
+	source, sha := manyScript.of(guard).text()
+	keys := 3*a + len(releases)
 	if guard != nil {
 		keys++
 	}
 	words := make(drivers.Command, 0, 7+5*a+2*len(releases))
-	words = append(words, "EVALSHA", many.sha, strconv.Itoa(keys))
+	words = append(words, "EVALSHA", sha, strconv.Itoa(keys))
 	for _, u := range acquisitions {
 		words = append(words, u.Lock)
 	}
@@ -85,7 +86,7 @@ func Join(usual []*Usual) Command {
 	for _, u := range releases {
 		words = append(words, u.Text)
 	}
-	return Command{Words: words, Source: many.source}
+	return Command{Words: words, Source: source}
 }
 
 // ReadJoined reads the reply to a joined command. It returns one number for each of the n commands, in their order. The

@@ -6,9 +6,9 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/golocker/locker/drivers"
@@ -77,24 +77,45 @@ const (
 	MaxPositionTTL = 6 * time.Second
 )
 
+// script is composed from its files when it is first used. Programs that do not need it, as each command of the command
+// line but a few, begin sooner.
 type script struct {
+	name      string
+	guarded   bool
+	isRelease bool // it may free a lock that others wait for
+
+	compose     sync.Once
 	source, sha string
-	isRelease   bool // it may free a lock that others wait for
 }
 
-// texts has all scripts.
-var texts []string
+// all has all scripts.
+var all []*script
 
 // Texts returns the scripts, for a server that is to know them before they are called.
-func Texts() []string { return slices.Clone(texts) }
+func Texts() []string {
+	texts := make([]string, len(all))
+	for i, s := range all {
+		texts[i], _ = s.text()
+	}
+	return texts
+}
 
-func newScript(name string) *script { return compile(name, false) }
+func newScript(name string) *script { return add(name, false) }
 
-func compile(name string, guarded bool) *script {
-	source := expand(name, guarded)
-	sum := sha1.Sum([]byte(source)) // this is the name that Redis gives a script, not a protection
-	texts = append(texts, source)
-	return &script{source: source, sha: hex.EncodeToString(sum[:])}
+func add(name string, guarded bool) *script {
+	s := &script{name: name, guarded: guarded}
+	all = append(all, s)
+	return s
+}
+
+// text returns the script, and the name that Redis gives it, which is its digest.
+func (s *script) text() (source, sha string) {
+	s.compose.Do(func() {
+		s.source = expand(s.name, s.guarded)
+		sum := sha1.Sum([]byte(s.source)) // not a protection
+		s.sha = hex.EncodeToString(sum[:])
+	})
+	return s.source, s.sha
 }
 
 func newRelease(name string) *script {
@@ -106,7 +127,7 @@ func newRelease(name string) *script {
 // scripts are a script that grants locks, for clients with and without a restart guard.
 type scripts struct{ plain, guarded *script }
 
-func newScripts(name string) scripts { return scripts{compile(name, false), compile(name, true)} }
+func newScripts(name string) scripts { return scripts{add(name, false), add(name, true)} }
 
 func (s scripts) releases() scripts {
 	s.plain.isRelease, s.guarded.isRelease = true, true
@@ -150,8 +171,9 @@ func expand(name string, guarded bool) string {
 // call returns a call of the script by its digest. The server answers NOSCRIPT if it does not know the script: before
 // the first call with its text, after a restart, and after SCRIPT FLUSH.
 func (s *script) call(keys []string, args ...string) Command {
+	source, sha := s.text()
 	words := make(drivers.Command, 0, 3+len(keys)+len(args))
-	words = append(words, "EVALSHA", s.sha, strconv.Itoa(len(keys)))
+	words = append(words, "EVALSHA", sha, strconv.Itoa(len(keys)))
 	words = append(words, keys...)
-	return Command{Words: append(words, args...), Source: s.source, IsRelease: s.isRelease}
+	return Command{Words: append(words, args...), Source: source, IsRelease: s.isRelease}
 }
