@@ -48,15 +48,6 @@ func main() { _, _ = config.Open(context.Background(), "memory:") }
 	}
 }
 
-// inModule runs the go command in another module, without the workspace and flags of this one.
-func inModule(t *testing.T, module string, args []string, env ...string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", args...)
-	cmd.Dir = module
-	cmd.Env = append(append(os.Environ(), "GOWORK=off", "GOFLAGS=", "PATH="+redistest.Path(t)), env...)
-	return cmd
-}
-
 var building sync.Mutex
 
 // buildModule builds a module's program, unless another test has.
@@ -64,13 +55,10 @@ func buildModule(t *testing.T, module string) {
 	t.Helper()
 	building.Lock()
 	defer building.Unlock()
-	binary := filepath.Join(binaries, module)
-	if _, err := os.Stat(binary); err == nil {
+	if _, err := os.Stat(filepath.Join(binaries, module)); err == nil {
 		return
 	}
-	args := append([]string{"build", "-ldflags=-s -w", "-o", binary}, buildFlags...)
-	out, err := inModule(t, module, append(args, ".")).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.NoError(t, build(module))
 }
 
 func TestCustomDriver(t *testing.T) {

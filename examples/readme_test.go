@@ -58,7 +58,7 @@ func TestReadmeLeads(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(source, []byte(code), 0o600))
 	path := filepath.Join(t.TempDir(), "readme")
-	args := slices.Concat([]string{"build", "-o", path}, buildFlags, []string{source})
+	args := slices.Concat([]string{"build", "-ldflags=-s -w", "-o", path}, buildFlags, []string{source})
 	out, err := exec.Command("go", args...).CombinedOutput()
 	require.NoError(t, err, "%s\n%s", out, code)
 
