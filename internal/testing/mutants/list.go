@@ -67,7 +67,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]patch{{"internal/script/raise.lua", "if not c then return 32 * k end",
 			"if not c then c = string.sub(redis.call('GET', KEYS[1]) or ARGV[2], 1, 16) end"}},
 		[]killer{test("internal/script", "TestScheduleTokenIssuedTwice|TestScheduleNextHolderGetsSmallerToken"),
-			modelled("-DRAISE_LE_ANY"), simulated(1000)}},
+			modelled("-DRAISE_LE_ANY"), simulated(6000)}}, // one seed in 700 shows it: a raise that is executed late
 	{"raise accepts a counter past the token",
 		[]patch{{"internal/script/raise.lua", "if c > ARGV[2] then return 0 end", "if c > ARGV[2] then return 1 end"}},
 		[]killer{test("internal/script", "TestRaiseScript"), modelled("-DRAISE_PAST")}},
