@@ -107,15 +107,28 @@ type Request struct {
 	// locks are taken returns an error that matches ErrInvalid if it is too long.
 	MinHold time.Duration
 
+	// Fences, for Queue and Acquire, is how many fencing tokens the Client would like, at most MaxFences. It is more than
+	// one while other callers of the Client wait for the lock. The backend may grant fewer; see Grant.Fences.
+	Fences int
+
 	// Wait, for Queue, is what is known of the wait, and says how it goes on. It is not nil.
 	Wait *Wait
 }
+
+// MaxFences is the largest number of fencing tokens that a [Request] asks for.
+const MaxFences = 128
 
 // Grant is the result of a successful Acquire or Queue.
 type Grant struct {
 	// Fence is the fencing token. It is greater than the token of every earlier grant of the key. 0 means that the
 	// backend does not issue tokens.
 	Fence uint64
+
+	// Fences is how many tokens belong to this grant: Fence, Fence+1, … Fence+Fences−1. Every later grant of the key has
+	// greater ones. 0 and 1 both mean one. If there are more, the Client may give the lock to several of its callers,
+	// one after the other, without the store. The backend does not notice that: Extend, Release and Verify have the first
+	// token, whoever has the lock.
+	Fences int
 
 	// Private is what the backend needs to know about this grant later, such as which nodes granted it. The Client
 	// passes it to Extend and Release. Most backends leave it nil. A map of leases in the backend would leak instead,

@@ -59,6 +59,9 @@
  *   SHORT    1: the last client makes one attempt less.
  *   TOKENS   1: counters up to FMAX; what would need a larger one does not happen. 0: no counters, and no such bound.
  *            Then ME, NOBODY, FIFO, ONCE, STRAND and FOREIGN are for any number of grants.
+ *   BLOCK    how many tokens an enqueue or a claim asks for. All of them count as given with the first: UNIQ, RT and
+ *            HO are for each, VER is for those of others. OWN is for the first, because a claim does not draw the
+ *            others: other locks may have. acquire, and a grant to another waiter, draw one.
  *   BUMP     1: other locks of the slot draw from the same counter, at any time.
  *   EXPIRE   1: lock and queue may expire at any time: no assumption about time at all. 0: the lock expires when its
  *            owner does not hold it (then the client finds that an answer comes too late to be of use), the queue when
@@ -144,6 +147,14 @@ mtype = { idle, waiting, told, holding, extending };
 mtype phase[C] = idle;                                 /* told: it has heard of its lock, and not acted on it yet */
 byte attempt[C];
 byte got[C];                                           /* the counter it was told; its token while it holds */
+#if BLOCK > 1
+byte size[C];                                          /* how many tokens it has, from that on */
+#define HAS(o, n)   size[CLIENT(o)] = n
+#define LASTOF(c)   (got[c] + size[c] - 1)
+#else
+#define HAS(o, n)   skip
+#define LASTOF(c)   got[c]
+#endif
 byte doubt[C];                                         /* its requests that are in doubt; without LATE, 1 for any */
 
 /* For the assertions only; no client can see it. */
@@ -181,6 +192,7 @@ end:	do
 #define SELF (_pid-1-OTHER)
 #define ME   OWNER(SELF, attempt[SELF])
 #define MYNAME 65+SELF, attempt[SELF]+1
+#define BITS ((1<<(LASTOF(SELF)+1)) - (1<<got[SELF]))  /* its tokens */
 
 /* Does the attempt end without a tombstone? */
 #if   defined(LEAVE_NOTOMB)                            /* BUG: also while a request is unanswered */
@@ -228,10 +240,10 @@ end:	do
 		printf("%c%d has the lock, token %d\n", MYNAME, got[SELF]);
 #if TOKENS
 #ifndef SKIP_UNIQ                                      /* for bugs that break more than this */
-		CHECK(!(given & (1<<got[SELF])), UNIQ);
+		CHECK(!(given & BITS), UNIQ);
 #endif
 		CHECK(got[SELF] > before[SELF], RT);
-		given = given | (1<<got[SELF]);
+		given = given | BITS;
 #if OWN
 		CHECK(drawn[got[SELF]] == ME, OWN);
 #endif
@@ -252,7 +264,7 @@ end:	do
 		CHECK(got[SELF] > newest, HO);
 #endif
 #endif
-		newest = (got[SELF] > newest -> got[SELF] : newest);
+		newest = (LASTOF(SELF) > newest -> LASTOF(SELF) : newest);
 		before[SELF] = 0; tidy();
 		phase[SELF] = holding }
 
@@ -268,7 +280,7 @@ end:	do
 		:: else -> handovers[ME] = 2; printf(", with a tombstone")
 		fi;
 		DONE;
-		got[SELF] = 0; doubt[SELF] = 0; before[SELF] = 0; tidy();
+		got[SELF] = 0; HAS(ME, 0); doubt[SELF] = 0; before[SELF] = 0; tidy();
 		attempt[SELF]++; phase[SELF] = idle }
 	od
 }

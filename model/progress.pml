@@ -101,7 +101,7 @@ inline enqueue() {
 		printf("waits"); stay() }
 	:: lock == 0 ->
 		if
-		:: !WAITERS -> grant(ME, 0, false)
+		:: !WAITERS -> grant(ME, 0, false, 1)
 		:: else -> d_step { join(ME, ticket[ME]) }; hand_on(ME)
 		fi;
 		if
@@ -126,7 +126,7 @@ active [C] proctype Client()
 {
 end:	do
 	:: atomic { phase[SELF] == idle && USUAL ->
-		printf("%c acquires: ", 65+SELF); grant(ME, 0, false); d_step { hold() } }
+		printf("%c acquires: ", 65+SELF); grant(ME, 0, false, 1); d_step { hold() } }
 	:: atomic { phase[SELF] == idle && !USUAL -> phase[SELF] = waiting; enqueue() }
 	:: atomic { phase[SELF] == waiting -> enqueue() }
 	:: d_step { phase[SELF] == holding && !mark -> phase[SELF] = idle; vanish(); printf("%c releases\n", 65+SELF) }

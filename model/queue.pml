@@ -17,6 +17,9 @@
 #ifndef FMAX
 #define FMAX 3
 #endif
+#ifndef BLOCK
+#define BLOCK 1
+#endif
 #ifndef DUP
 #define DUP 0
 #endif
@@ -162,7 +165,7 @@ inline forgetTombs() {
 /* ---- What grants -------------------------------------------------------------------------------------------------*/
 
 #if TOKENS
-#define MORE (fence < FMAX)
+#define MORE (fence + BLOCK <= FMAX)
 #else
 #define MORE true
 #endif
@@ -173,18 +176,24 @@ inline forgetTombs() {
 #define NEXT (fence + 1)
 #endif
 
-/* The lock becomes o's. s was its ticket in the queue, 0: it did not wait. w: it has to be claimed within a window. */
-inline grant(o, s, w) {
+/* The lock becomes o's. s was its ticket in the queue, 0: it did not wait. w: it has to be claimed within a window.
+ * n: how many tokens it has. */
+#ifdef BLOCK_SHORT                                     /* BUG: the slot's counter is not raised to the last of them */
+#define END(n)    counter
+#else
+#define END(n)    (counter + (n) - 1)
+#endif
+inline grant(o, s, w, n) {
 	d_step {
 		lock = o; printf("granted to %c%d", NAME(o));
 #if TOKENS
-		fence = NEXT; counter = fence; printf(", counter %d", counter);
+		counter = NEXT; fence = END(n); printf(", counter %d, of the slot %d", counter, fence);
 #endif
 #ifdef BELIEVE
 		window = w;
 #endif
 #if OWN
-		drawn[fence] = o;
+		drawn[counter] = o;
 #endif
 #ifdef GRANT_NOMARK                                    /* BUG: forgets that others still wait */
 		mark = false;
@@ -239,7 +248,7 @@ inline hand_on(self) {
 #ifndef NOPOP                                          /* BUG: grants without taking the waiter out of the queue */
 			place[h1] = 0;
 #endif
-			grant(h1, s1, h1 != self);
+			grant(h1, s1, h1 != self, (h1 == self -> BLOCK : 1));
 			break
 		:: h1 != 0 && h1 != self && SKIPS(h1) ->
 			d_step { SKIPPED(h1); place[h1] = 0; printf("%c%d skipped, ", NAME(h1)) }

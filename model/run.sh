@@ -154,9 +154,11 @@ queue() {
   holds "2 x 1, counters to 5, other locks draw, extend"         -DFMAX=5 -DBUMP=1 -DOWN=1 -DEXTEND=1
   holds "3 x 1, to 3"                                            -DC=3
   holds "2 and 1 attempt, to 3"                                  -DA=2 -DSHORT=1
+  holds "2 x 1, to 6, blocks of 2, other locks draw, extend"     -DBLOCK=2 -DFMAX=6 -DBUMP=1 -DOWN=1 -DEXTEND=1
   heading "no assumption about time: UNIQ, RT, OWN, VER, NOBODY, FIFO, ONCE"
   holds "2 x 1, counters to 4, other locks draw, extend"         -DEXPIRE=1 -DFMAX=4 -DBUMP=1 -DOWN=1 -DEXTEND=1
   holds "2 x 1, to 4, the same, and an operator's force"  -DEXPIRE=1 -DFMAX=4 -DBUMP=1 -DOWN=1 -DEXTEND=1 -DFORCE=1
+  holds "2 x 1, to 5, blocks of 2, other locks draw, extend"  -DEXPIRE=1 -DBLOCK=2 -DFMAX=5 -DBUMP=1 -DOWN=1 -DEXTEND=1
   holds "2 and 1 attempt, to 3, extend"                          -DEXPIRE=1 -DA=2 -DSHORT=1 -DEXTEND=1
   model=progress
   heading "progress: SERVED, though all messages are lost"
@@ -196,6 +198,9 @@ queueBugs() {
   breaks "CLAIM_SLOT: claim answers with the slot's counter"     OWN     -DCLAIM_SLOT -DBUMP=1 -DOWN=1
   breaks "GRANT_SAME: a grant leaves the counter"                UNIQ    -DGRANT_SAME -DEXPIRE=1
   breaks "GRANT_SAME, tokens in real time"                       RT      -DGRANT_SAME -DEXPIRE=1 -DSKIP_UNIQ -DA=2
+  breaks "BLOCK_SHORT: the slot's counter is below a block's end" UNIQ   -DBLOCK=2 -DFMAX=6 -DBLOCK_SHORT
+  breaks "CLAIM_SHORT: the same, of a block that is claimed"     UNIQ    -DBLOCK=2 -DFMAX=6 -DCLAIM_SHORT
+  breaks "BLOCK_BELIEVED: granted before, and no claim"          UNIQ    -DBLOCK=2 -DFMAX=6 -DBLOCK_BELIEVED
   breaks "EXTEND_ANY: extend does not look at the counter"       VER     -DEXTEND_ANY -DEXPIRE=1 -DEXTEND=1
   model=progress
   breaks "NOPOP, a dead client is granted again and again"       SERVED  -DC=3 -DNOPOP

@@ -90,7 +90,7 @@ inline hears(o, b) {
 	if
 	:: CALLS(o, b) -> d_step {
 		if
-		:: lock == o -> phase[CLIENT(o)] = told; got[CLIENT(o)] = counter
+		:: lock == o -> phase[CLIENT(o)] = told; got[CLIENT(o)] = counter; HAS(o, ((b) == ACQUIRE -> 1 : BLOCK))
 		:: place[o] > 0 && ticket[o] == 0 -> ticket[o] = place[o]
 		:: else
 		fi;
@@ -114,7 +114,9 @@ inline enqueueMine(o, b, t) {
 #endif
 		CHECK(place[o] == 0, ONCE)
 	};
-#ifdef BELIEVE                                         /* BUG: takes any grant for one of its whole TTL */
+#if   defined(BELIEVE)                                 /* BUG: takes any grant for one of its whole TTL */
+	hears(o, b)
+#elif defined(BLOCK_BELIEVED)                          /* BUG: does not claim, and takes the block for granted */
 	hears(o, b)
 #else
 	DONE
@@ -148,7 +150,7 @@ inline enqueueHeld(o, b, t) {
 inline enqueueFree(o, b, t) {
 	printf("%c%d enqueues: ", NAME(o));
 	if
-	:: !WAITERS -> grant(o, 0, false)
+	:: !WAITERS -> grant(o, 0, false, BLOCK)
 	:: else -> d_step { join(o, t) }; hand_on(o)
 	fi;
 	if
@@ -163,7 +165,7 @@ inline enqueueFree(o, b, t) {
 	:: atomic { (COMES(o, b) || CALLS(o, b)) && lock != 0 && lock != o && !REFUSED(o) && \
 		(place[o] == 0 || ticket[o] == 0 || !mark || COMES(o, b)) -> enqueueHeld(o, b, t) } \
 	:: atomic { (COMES(o, b) || CALLS(o, b)) && lock == 0 && !REFUSED(o) && MORE -> enqueueFree(o, b, t) }
-#if defined(BELIEVE) || defined(ENQUEUE_REJOIN)
+#if defined(BELIEVE) || defined(ENQUEUE_REJOIN) || defined(BLOCK_BELIEVED)
 #define REMARKABLE(o)  true
 #else
 #define REMARKABLE(o)  (place[o] > 0)
@@ -172,7 +174,7 @@ inline enqueueFree(o, b, t) {
 inline extend(o) {
 	phase[CLIENT(o)] = holding;
 	printf("%c%d extends: yes\n", NAME(o));
-	CHECK(before[CLIENT(o)] <= got[CLIENT(o)], VER);
+	CHECK(before[CLIENT(o)] <= LASTOF(CLIENT(o)), VER);
 	before[CLIENT(o)] = 0
 }
 
@@ -200,17 +202,37 @@ inline left(o) {
 	tomb[o] = (handovers[o] == 2); ended[o] = true; SETTLED(o)
 }
 
+/* A claim of a block. It raises the counter of the slot, if the server does not refuse that. If the answer is not
+ * heard, it may be executed at any time. */
+#if BLOCK > 1
+#ifdef CLAIM_SHORT                                     /* BUG: does not raise it to the last token */
+#define RAISES         skip
+#else
+#define RAISES         fence = (fence < counter+BLOCK-1 -> counter+BLOCK-1 : fence)
+#endif
+#define CLAIMSBLOCK(o) \
+	:: d_step { WAITS(o) && lock == o && counter+BLOCK-1 <= FMAX -> \
+		window = false; ANSWERED(o); RAISES; \
+		phase[CLIENT(o)] = told; got[CLIENT(o)] = counter; HAS(o, BLOCK); \
+		printf("%c%d claims a block: counter %d, of the slot %d\n", NAME(o), counter, fence) } \
+	:: d_step { lock == o && fence < counter+BLOCK-1 && counter+BLOCK-1 <= FMAX -> \
+		RAISES; printf("%c%d claims a block, unheard: of the slot %d\n", NAME(o), fence) }
+#else
+#define CLAIMSBLOCK(o)
+#endif
+
 #define DELIVER(o) \
 	:: atomic { (COMES(o, ACQUIRE) || CALLS(o, ACQUIRE)) && USUAL && MORE -> \
-		printf("%c%d acquires: ", NAME(o)); grant(o, 0, false); hears(o, ACQUIRE) } \
+		printf("%c%d acquires: ", NAME(o)); grant(o, 0, false, 1); hears(o, ACQUIRE) } \
 	ENQUEUES(o, ENQUEUE, 0) \
 	ENQUEUES(o, HEARTBEAT, ticket[o]) \
 	:: atomic { (COMES(o, NOWAIT) || TRYLOCK && CALLS(o, NOWAIT)) && lock == 0 && !REFUSED(o) && MORE -> \
 		enqueueFree(o, NOWAIT, 0) } \
 	:: d_step { WAITS(o) && MINE(o) -> \
 		window = false; REWRITES; ANSWERED(o); \
-		phase[CLIENT(o)] = told; got[CLIENT(o)] = MYCOUNTER; \
+		phase[CLIENT(o)] = told; got[CLIENT(o)] = MYCOUNTER; HAS(o, 1); \
 		printf("%c%d claims: counter %d\n", NAME(o), MYCOUNTER) } \
+	CLAIMSBLOCK(o) \
 	:: d_step { CURRENT(o) && phase[CLIENT(o)] == extending && lock == o && !PAST(o) -> extend(o) } \
 	:: d_step { handovers[o] == 1 && lock == o && EXACT(o) -> \
 		vanish(); ended[o] = true; SETTLED(o); \
@@ -248,7 +270,8 @@ end:	do
 		(EXPIRE || window || !(CURRENT(lock) && (phase[CLIENT(lock)] == holding || phase[CLIENT(lock)] == extending))) ->
 		printf("the lock of %c%d expires\n", NAME(lock));
 		if
-		:: !EXPIRE && CURRENT(lock) && phase[CLIENT(lock)] == told -> phase[CLIENT(lock)] = waiting; got[CLIENT(lock)] = 0
+		:: !EXPIRE && CURRENT(lock) && phase[CLIENT(lock)] == told ->
+			phase[CLIENT(lock)] = waiting; got[CLIENT(lock)] = 0; HAS(lock, 0)
 		:: else
 		fi;
 		vanish() }

@@ -197,7 +197,7 @@ func (n *Node) attempt(req *locker.Request) script.Attempt {
 	keys := n.keys(req.Key)
 	return script.Attempt{
 		Keys: keys, Token: req.Token, Node: n.number, Label: req.Label, Guard: n.guard,
-		Contended: n.contended.lately(keys.Lock),
+		Contended: n.contended.lately(keys.Lock), Fences: min(req.Fences, locker.MaxFences),
 	}
 }
 
@@ -225,7 +225,7 @@ func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	if err := n.covers(&req); err != nil {
 		return err
 	}
-	return n.owned(n.grant(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, nil))
+	return n.owned(n.grant(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, n.moving(req.TTL), nil))
 }
 
 // Release implements locker.Backend. If it was not answered or not finished, it goes on in the background. If ctx has a
@@ -258,7 +258,7 @@ func (n *Node) Verify(ctx context.Context, req locker.Request) error {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
 	cmd := n.attempt(&req).Verify(req.Fence)
-	return n.owned(n.send(ctx, n.pipeline, cmd, req.TTL, min(req.TTL, n.timeout)/2, nil))
+	return n.owned(n.send(ctx, n.pipeline, cmd, req.TTL, n.moving(req.TTL), nil))
 }
 
 var errOneByOne = fmt.Errorf("the locks cannot be acquired in one step: %w", errors.ErrUnsupported)
@@ -291,7 +291,7 @@ func (n *Node) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker
 			undo(true)
 		}
 	}
-	reply, err := n.grant(ctx, script.AcquireAll(attempts, reqs[0].TTL), reqs[0].TTL, late)
+	reply, err := n.grant(ctx, script.AcquireAll(attempts, reqs[0].TTL), reqs[0].TTL, n.moving(reqs[0].TTL), late)
 	var all script.All
 	if err == nil {
 		all, err = script.ReadAll(reply, len(reqs))
@@ -337,7 +337,7 @@ func oneSlot(attempts []script.Attempt) bool {
 // grant sends a command that grants or prolongs a lock, and waits for the reply; see [Node.send]. What was granted too
 // late has to be undone whether replicas have it or not, so late is not told of a shortfall.
 func (n *Node) grant(
-	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
+	ctx context.Context, cmd script.Command, limit, moving time.Duration, late func(drivers.Reply, error),
 ) (drivers.Reply, error) {
 	if told := late; told != nil && n.granting != n.pipeline {
 		late = func(reply drivers.Reply, err error) {
@@ -347,8 +347,11 @@ func (n *Node) grant(
 			told(reply, err)
 		}
 	}
-	return n.send(ctx, n.granting, cmd, limit, min(limit, n.timeout)/2, late)
+	return n.send(ctx, n.granting, cmd, limit, moving, late)
 }
+
+// moving is for how long most commands about a lock with that TTL are sent again while a slot moves.
+func (n *Node) moving(ttl time.Duration) time.Duration { return min(ttl, n.timeout) / 2 }
 
 // send sends a command and waits for the reply; see [pipeline.Pipeline.Do].
 //

@@ -95,6 +95,7 @@ func FuzzReplies(f *testing.F) {
 		"\x06\x02\x00\x01\x00\x80", "\x06\x01\x06\x02",
 		"\x06\x03\x00\x01\x00\x00\x00\x05", "\x06\x03\x00\x01\x00\x80\x00\x05", "\x03\x07", "\x03\x0a", "\x00\x00",
 		"\x00\x02", "\x00\x03", "\x00\x0b",
+		"\x06\x04\x00\x01\x00\x07\x00\x05\x00\x7f", "\x06\x04\x00\x01\x00\x07\x00\x05\x00\x00",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -122,7 +123,7 @@ func FuzzReplies(f *testing.F) {
 
 		p, err := decodePosition(r, nil)
 		if p.Status == script.Granted && (err != nil || p.Counter == 0 || p.Counter > math.MaxInt64 ||
-			!isCounter(r) && !is(r, 3, 1)) || p.Left < 0 {
+			!isCounter(r) && !is(r, 3, 1) && !is(r, 4, 1)) || p.Left < 0 || p.Fences < 0 {
 			t.Errorf("place by %#v: %+v, %v", r, p, err)
 		}
 		s, err := (&Turn{}).decode(r)
@@ -149,7 +150,7 @@ func FuzzNode(f *testing.F) {
 			if g, err := n.Acquire(ctx, req); err == nil && g.Fence == 0 {
 				t.Errorf("%#v granted without a token", r)
 			}
-			if _, err := n.Queue(ctx, waiting(ctx, req)); err == nil && !is(r, 3, 1) && !isCounter(r) {
+			if _, err := n.Queue(ctx, waiting(ctx, req)); err == nil && !is(r, 3, 1) && !is(r, 4, 1) && !isCounter(r) {
 				t.Errorf("%#v granted to a waiter", r)
 			}
 			for what, err := range map[string]error{"extended": n.Extend(ctx, req), "released": n.Release(ctx, req)} {

@@ -86,9 +86,10 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if w.news != nil && w.inbox.live() {
 		channel = w.inbox.channel
 	}
-	cmd := w.n.attempt(&w.req).Enqueue(w.req.TTL, w.positionTTL, w.ticket, channel)
+	a := w.n.attempt(&w.req)
+	cmd := a.Enqueue(w.req.TTL, w.positionTTL, w.ticket, channel)
 	w.start = time.Now()
-	p, err := decodePosition(w.n.grant(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
+	p, err := decodePosition(w.n.grant(w.ctx, cmd, w.req.TTL, w.n.moving(w.req.TTL), func(reply drivers.Reply, err error) {
 		p, err := decodePosition(reply, err)
 		if !isDoubtful(err) {
 			w.astray.Add(-1) // this may run before enqueue has counted
@@ -102,28 +103,46 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if err == nil && p.Status != script.Granted && w.ticket == 0 {
 		w.ticket = p.Ticket
 	}
+	if p.Whole {
+		p.Fences = a.Fences
+	}
 	return p, err
 }
 
 // claim takes over a lock that was granted by somebody else's release.
 func (w *waiter) claim() (script.Position, error) {
-	cmd := w.n.attempt(&w.req).Claim(w.req.TTL)
-	w.start = time.Now()
-	p, err := decodePosition(w.n.grant(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
-		if p, err := decodePosition(reply, err); err == nil {
-			w.late(p)
-		}
-	}))
+	a := w.n.attempt(&w.req)
+	moving := w.n.moving(w.req.TTL)
+	if a.Fences > 1 {
+		moving = 0
+	}
+	p, err := w.claimAs(a, moving)
+	// While a slot of a Redis Cluster moves, the lock and the counter may be in two places. The lock alone is in one.
+	if a.Fences > 1 && w.n.isMovingError(err) {
+		a.Fences = 1
+		p, err = w.claimAs(a, w.n.moving(w.req.TTL))
+	}
 	switch {
 	case err != nil:
 	case p.Status == script.Granted:
 		p.Whole = true // from now
+		p.Fences = min(p.Fences, a.Fences)
 	default:
 		if w.missed++; w.missed == maxMissed {
 			w.missed, w.ticket = 0, 0
 		}
 	}
 	return p, err
+}
+
+// claimAs sends the claim of a, again for as long as moving while a slot moves.
+func (w *waiter) claimAs(a script.Attempt, moving time.Duration) (script.Position, error) {
+	w.start = time.Now()
+	return decodePosition(w.n.grant(w.ctx, a.Claim(w.req.TTL), w.req.TTL, moving, func(reply drivers.Reply, err error) {
+		if p, err := decodePosition(reply, err); err == nil {
+			w.late(p)
+		}
+	}))
 }
 
 // granted returns the Grant of a position that has the lock. If the lock was granted by somebody else, or by an earlier
@@ -147,7 +166,7 @@ func (w *waiter) granted(p script.Position) (locker.Grant, error) {
 	}
 	// The grant keeps the waiter for as long as the lock is held. It needs neither.
 	w.ctx, w.req.Wait = nil, nil
-	return locker.Grant{Fence: p.Counter, Token: w.req.Token, Sent: w.start, Private: w}, nil
+	return locker.Grant{Fence: p.Counter, Fences: p.Fences, Token: w.req.Token, Sent: w.start, Private: w}, nil
 }
 
 var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")

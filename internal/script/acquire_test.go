@@ -57,7 +57,7 @@ func TestValueOfALock(t *testing.T) {
 	x.value(want)
 	x.is("another owner", send(t, x.n, acquireScript, acquireCommand("b", 1, 0)).([]drivers.Reply)[3:],
 		[]drivers.Reply{"01234567", "a host/ä"})
-	if r := x.enqueue("b", "10000:0:0:"); len(r) != 6 || r[5] != "a host/ä" {
+	if r := x.enqueue("b", "10000:0:0:1:"); len(r) != 6 || r[5] != "a host/ä" {
 		t.Errorf("one that does not wait is told %v", r)
 	}
 	if r := x.enqueue("b", usualArgs); len(r) != 6 || r[5] != "a host/ä" {

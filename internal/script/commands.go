@@ -18,6 +18,8 @@ type Attempt struct {
 	Guard *Guard // nil: none
 	// Contended says that the usual case is unlikely. Commands have none then.
 	Contended bool
+	// Fences is how many tokens Enqueue and Claim ask for. 0 and 1 both mean one.
+	Fences int
 }
 
 // Acquire takes the lock. The counter follows the clock, rounded down to quantum, in µs. hint is a counter seen on
@@ -63,23 +65,28 @@ func (a Attempt) Verify(fence uint64) Command {
 
 // Enqueue takes the lock, or a position in the queue, which the server keeps for positionTTL. With a positionTTL of
 // 0 it does not wait. ticket is that of an earlier reply, or 0. A grant is published on channel, or nowhere if channel
-// is empty. [ReadPosition] reads the reply.
+// is empty. [ReadPosition] reads the reply. If it is Whole, all tokens that were asked for belong to the grant.
 func (a Attempt) Enqueue(ttl, positionTTL time.Duration, ticket int64, channel string) Command {
 	alone := func() Command {
 		keys := a.Guard.keys(a.Lock, a.Wait(), a.Fence(), a.Queue())
-		numbers := milliseconds(ttl) + ":" + milliseconds(positionTTL) + ":" + strconv.FormatInt(ticket, 10)
+		numbers := milliseconds(ttl) + ":" + milliseconds(positionTTL) + ":" + strconv.FormatInt(ticket, 10) + ":" +
+			strconv.Itoa(max(1, a.Fences))
 		return enqueueScript.of(a.Guard).call(keys, a.text(), numbers+a.Guard.number()+":"+channel).granting(handsOver)
 	}
-	if ticket > 0 || a.Contended {
+	if ticket > 0 || a.Contended || a.Fences > 1 { // joined commands draw one token for each lock
 		return alone()
 	}
 	return a.usually(ttl, 1, alone).granting(handsOver)
 }
 
-// Claim takes over a lock that another owner's release has granted. [ReadPosition] reads the reply.
+// Claim takes over a lock that another owner's release has granted. [ReadPosition] reads the reply. With one token, the
+// lock's key is the only one that a Redis Cluster needs, so it may be claimed while its slot moves.
 func (a Attempt) Claim(ttl time.Duration) Command {
-	claim := claimScript.of(a.Guard).call(a.Guard.keys(a.Lock), a.text(), milliseconds(ttl)+a.Guard.number())
-	return claim.granting(handsOver)
+	keys, numbers := a.Guard.keys(a.Lock), milliseconds(ttl)+a.Guard.number()
+	if a.Fences > 1 {
+		keys, numbers = append(keys, a.Fence()), numbers+":"+strconv.Itoa(a.Fences)
+	}
+	return claimScript.of(a.Guard).call(keys, a.text(), numbers).granting(handsOver)
 }
 
 // Release releases what an attempt has, or may have. [ReadOwned] reads the reply to its Command.

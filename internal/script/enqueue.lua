@@ -2,11 +2,13 @@
 --
 -- KEYS: 1 lock  2 waiters and tombstones  3 fencing counter  4 queue      (one hash slot)
 -- ARGV: 1 "|owner|1|label", see value.lua; the owner is unique to this attempt
---       2 "ttl:posttl:ticket:channel": TTL in ms; how long the position is kept without another heartbeat, in ms,
---         "0" = do not wait; ticket from an earlier reply, "0" = none; channel for the notification, empty for none
---       guarded: 2 "ttl:posttl:ticket:guard:channel", see guard.lua, and the key 5 marker
--- reply: counter: granted now, for the whole TTL
---        | {1, counter, PTTL}: granted before. If PTTL < TTL, somebody else has granted it, and it has to be claimed
+--       2 "ttl:posttl:ticket:n:channel": TTL in ms; how long the position is kept without another heartbeat, in ms,
+--         "0" = do not wait; ticket from an earlier reply, "0" = none; how many tokens a grant to the caller has;
+--         channel for the notification, empty for none
+--       guarded: 2 "ttl:posttl:ticket:n:guard:channel", see guard.lua, and the key 5 marker
+-- reply: counter: granted now, for the whole TTL, with n tokens from the counter on
+--        | {1, counter, PTTL}: granted before. If PTTL < TTL, somebody else has granted it, and it has to be claimed.
+--          This does not say how many tokens there are; a claim does
 --        | {0, PTTL of the lock, rank, ask again in ms, ticket, label of the owner}: not granted. PTTL < 0: nobody has
 --          the lock. Rank: how many waiters are before this one; 1 for a new waiter that is not the first; -1 for one
 --          that does not wait
@@ -20,7 +22,7 @@
 -- include queue.lua
 lock, waiters, fence, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local o, label = string.match(ARGV[1], '^|([^|]*)|%d+|(.*)$')
-local ttl, posttl, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')
+local ttl, posttl, ticket, n, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(%d+):(.*)$')
 -- if guarded: marker = KEYS[5]
 -- if guarded: guard, chan = string.match(chan, '^(%d+):(.*)$')
 local cur = redis.pcall('GET', lock)
@@ -49,7 +51,7 @@ if cur then
   end
   if posttl == '0' then return {0, left, -1, wake(0, left), 0, holder or ''} end
 elseif redis.call('EXISTS', queue) == 0 then
-  c = mint(1, 0)
+  c = mint(1, 0, nil, tonumber(n))
   redis.call('SET', lock, c .. ARGV[1], 'PX', ttl)
   return tonumber(c)
 end
@@ -58,7 +60,7 @@ if cur then
   mark(cur)
 else
   rank = nil                                   -- hand_on may skip some waiters
-  r, h, c = hand_on(o)
+  r, h, c = hand_on(o, nil, tonumber(n))
   if h == o then return tonumber(c) end
   left = redis.call('PTTL', lock)
 end

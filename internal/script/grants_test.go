@@ -28,8 +28,10 @@ func TestGrants(t *testing.T) {
 			},
 		},
 		"claim": {
-			a.Claim(time.Second), []drivers.Reply{list(int64(1), int64(7), int64(500))},
-			[]drivers.Reply{list(int64(0))},
+			a.Claim(time.Second), []drivers.Reply{
+				list(int64(1), int64(7), int64(500)), list(int64(1), int64(7), int64(500), int64(128)),
+			},
+			[]drivers.Reply{list(int64(0)), list(int64(1), int64(7), int64(500), int64(0))},
 		},
 		"extend": {
 			a.Extend(time.Second, 7), []drivers.Reply{int64(1)},

@@ -54,8 +54,9 @@ func TestSlotsRestByThemselves(t *testing.T) {
 func TestGuardedCallsHaveTenWordsAtMost(t *testing.T) {
 	g := guard{Guard: guardOf(guarded)}
 	a := g.attempt("k", "a")
+	a.Fences = 128
 	for _, cmd := range []script.Command{
-		a.Acquire(time.Second, 1, 5), a.Enqueue(time.Second, 0, 0, ""), g.Trust(0),
+		a.Acquire(time.Second, 1, 5), a.Enqueue(time.Second, 0, 0, ""), a.Claim(time.Second), g.Trust(0),
 		script.Release{Attempt: a, Notify: script.NotifyQueue}.Command(),
 	} {
 		if words := alone(cmd).Words; len(words) < 5 || len(words) > 10 {

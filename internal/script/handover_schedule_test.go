@@ -129,7 +129,7 @@ func TestScheduleLateHeartbeatLeavesNoGhost(t *testing.T) {
 	x.enqueue("d", usualArgs)
 	x.leave("d")
 	x.is("a late heartbeat", x.enqueue("d", usualArgs), []drivers.Reply{int64(-1)})
-	x.is("of one that does not wait", x.enqueue("d", "10000:0:0:"), []drivers.Reply{int64(-1)})
+	x.is("of one that does not wait", x.enqueue("d", "10000:0:0:1:"), []drivers.Reply{int64(-1)})
 	x.waiting()
 	x.release("c", "0:0:0")
 	x.held("")
@@ -158,7 +158,7 @@ func TestScheduleWithoutChannel(t *testing.T) {
 	// One that has a new connection, and has lost its place meanwhile, goes back to it.
 	x.enqueue("d", usualArgs)
 	x.s.Cmd(t, "ZREM", x.k.Queue(), "c")
-	x.waits("c", x.enqueue("c", "10000:6000:"+fmt.Sprint(ticket)+":new"), 0)
+	x.waits("c", x.enqueue("c", "10000:6000:"+fmt.Sprint(ticket)+":1:new"), 0)
 	x.waiting("c", "d")
 	x.release("b", "0:0:0")
 	e.hears("new c")
@@ -205,7 +205,7 @@ func TestScheduleEvicted(t *testing.T) {
 			tickets[o] = x.waits(o, x.enqueue(o, usualArgs), min(i, 1))
 		}
 		back := func(o string) []drivers.Reply {
-			return x.enqueue(o, "10000:6000:"+fmt.Sprint(tickets[o])+":")
+			return x.enqueue(o, "10000:6000:"+fmt.Sprint(tickets[o])+":1:")
 		}
 		lose(x)
 		if name == "lock" || name == "all" {
@@ -260,7 +260,7 @@ func TestScheduleClockSteppedBack(t *testing.T) {
 	if ticket := x.waits("c", x.enqueue("c", usualArgs), 1); ticket != future+1 {
 		t.Errorf("ticket %d behind %d", ticket, future)
 	}
-	x.waits("d", x.enqueue("d", "10000:6000:"+fmt.Sprint(future-1)+":"), 2) // a ticket from the future is none
-	x.waits("e", x.enqueue("e", "10000:6000:5:"), 0)
+	x.waits("d", x.enqueue("d", "10000:6000:"+fmt.Sprint(future-1)+":1:"), 2) // a ticket from the future is none
+	x.waits("e", x.enqueue("e", "10000:6000:5:1:"), 0)
 	x.waiting("e", "b", "c", "d")
 }

@@ -75,7 +75,7 @@ func TestReleaseHandsOverInOrder(t *testing.T) {
 func TestHandoverIsNoLongerThanTheTTL(t *testing.T) {
 	x := newQueue(t)
 	x.enqueue("a", usualArgs)
-	x.enqueue("b", "1500:6000:0:")
+	x.enqueue("b", "1500:6000:0:1:")
 	x.release("a", "0:0:0")
 	x.held("b")
 	if left := x.s.PTTL(t, "k"); left > 1500*time.Millisecond {
@@ -86,7 +86,7 @@ func TestHandoverIsNoLongerThanTheTTL(t *testing.T) {
 func TestTryLockDoesNotWaitAndDoesNotOvertake(t *testing.T) {
 	x := newQueue(t)
 	e := listen(t, x.s, "B's")
-	try := "10000:0:0:"
+	try := "10000:0:0:1:"
 	x.enqueue("a", usualArgs)
 	r := x.enqueue("try", try)
 	x.waits("try", r, -1)
@@ -123,7 +123,7 @@ func TestEnqueueLeavesWhatIsNotALockAlone(t *testing.T) {
 		before := fmt.Sprintf("%q", x.s.Cmd(t, "DUMP", "k"))
 		x.is(name+": enqueue", x.enqueue("b", usualArgs), []drivers.Reply{int64(-2)})
 		x.waiting()
-		x.is(name+": TryLock", x.enqueue("try", "10000:0:0:"), []drivers.Reply{int64(-2)})
+		x.is(name+": TryLock", x.enqueue("try", "10000:0:0:1:"), []drivers.Reply{int64(-2)})
 		x.is(name+": claim", x.claim("b", "10000"), []drivers.Reply{int64(0)})
 		others := int64(0) // MGET does not see what is no string
 		if name == "string without expiry" {
@@ -144,7 +144,7 @@ func TestTheDeadAreSkipped(t *testing.T) {
 	e := listen(t, x.s, "D's")
 	x.enqueue("a", usualArgs)
 	ticket := x.waits("b", x.enqueue("b", usualArgs+"nobody listens"), 0)
-	x.enqueue("late", "10000:1:0:")
+	x.enqueue("late", "10000:1:0:1:")
 	x.enqueue("unknown", usualArgs)
 	x.enqueue("absurd", usualArgs)
 	x.enqueue("d", usualArgs+"D's")
@@ -158,7 +158,7 @@ func TestTheDeadAreSkipped(t *testing.T) {
 
 	// A waiter that was skipped although it lives comes back to its place.
 	x.enqueue("f", usualArgs)
-	if again := x.waits("b", x.enqueue("b", "10000:6000:"+fmt.Sprint(ticket)+":"), 0); again != ticket {
+	if again := x.waits("b", x.enqueue("b", "10000:6000:"+fmt.Sprint(ticket)+":1:"), 0); again != ticket {
 		t.Errorf("ticket %d, before %d", again, ticket)
 	}
 	x.waiting("b", "f")
@@ -192,7 +192,7 @@ func TestManyDeadWaitersTakeSeveralCalls(t *testing.T) {
 func TestLeaseIsBounded(t *testing.T) {
 	x := newQueue(t)
 	x.enqueue("a", usualArgs)
-	x.enqueue("b", "10000:600000:0:")
+	x.enqueue("b", "10000:600000:0:1:")
 	x.release("a", "0:0:0")
 	x.held("b")
 }

@@ -11,12 +11,15 @@ local fence                                    -- the counter's key; the includi
 --
 -- known is the value of the counter, if the script has read it. A counter that is no number below 2^53 was overwritten
 -- from outside. The next one then follows the clock again.
-local function mint(quantum, hint, known)
+--
+-- n is how many tokens there are to be, nil for one. The counter becomes the last of them, and mint returns the first.
+local function mint(quantum, hint, known, n)
+  n = n or 1
   local now, last = clock(), tonumber(known or redis.call('GET', fence) or '0') or 0
-  if not (last < 2^53 - 1) then last = 0 end   -- or nan
+  if not (last < 2^53 - n) then last = 0 end   -- or nan
   if hint > now + 3600000000 then hint = 0 end -- too far ahead: the clock would not catch up
   local c = math.max(last + 1, now - now % quantum, hint + 1)
   local text = digits(c)
-  redis.call('SET', fence, text)
+  redis.call('SET', fence, n == 1 and text or digits(c + (n - 1)))
   return text
 end

@@ -48,10 +48,11 @@ local function join(o, label, posttl, ttl, chan, ticket)
 end
 
 -- Grants the lock (or the turn), if it is free, to the first waiter that is alive, and notifies it. self is the waiter
--- that calls, and is not notified. free says that the lock is known to be free. No other function grants anything to
--- another waiter. Returns 0: not free, or no waiter | 1, the waiter, its token | -1: more dead waiters than one call
--- may skip. A server that rests grants nothing. Its waiters find out by their next request.
-local function hand_on(self, free)
+-- that calls, and is not notified. If the lock is granted to it, it gets n tokens, and any other waiter gets one. free
+-- says that the lock is known to be free. No other function grants anything to another waiter. Returns 0: not free, or
+-- no waiter | 1, the waiter, its token | -1: more dead waiters than one call may skip. A server that rests grants
+-- nothing. Its waiters find out by their next request.
+local function hand_on(self, free, n)
   if not free and redis.call('EXISTS', lock, turn or lock) > 0 then return 0 end
   -- if guarded: if not grants and resting(clock()) then return 0 end
   for _ = 1, 64 do
@@ -72,7 +73,7 @@ local function hand_on(self, free)
           redis.call('SET', turn, h .. ' ' .. chan, 'PX', CLAIM)
           return 1, h
         end
-        local c = mint(1, 0)
+        local c = mint(1, 0, nil, h == self and n)
         local others = redis.call('EXISTS', queue) == 1 and '+' or ''
         redis.call('SET', lock, c .. '|' .. h .. '|1|' .. label .. others,
           'PX', h == self and ttl or math.min(tonumber(ttl), CLAIM))

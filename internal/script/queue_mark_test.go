@@ -14,7 +14,7 @@ func TestJoiningMarksTheLock(t *testing.T) {
 	token := x.granted("a", x.enqueue("a|1|host", usualArgs), 0, 10*time.Second)
 	value := script.CounterText(uint64(token)) + "|a|1|host"
 	x.value(value)
-	x.enqueue("try", "10000:0:0:")
+	x.enqueue("try", "10000:0:0:1:")
 	x.value(value)
 	x.s.Cmd(t, "PEXPIRE", "k", 5000)
 	for _, o := range []string{"b", "c", "b"} {

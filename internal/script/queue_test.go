@@ -30,8 +30,8 @@ func newQueue(t *testing.T) queue {
 	return queue{t, s, n, script.KeysOf("", "k"), new(time.Time)}
 }
 
-// As the arguments of enqueue.lua: 10 s TTL, the longest lease, no ticket, no channel.
-const usualArgs = "10000:6000:0:"
+// As the arguments of enqueue.lua: 10 s TTL, the longest lease, no ticket, one token, no channel.
+const usualArgs = "10000:6000:0:1:"
 
 func (x queue) enqueue(o, args string) []drivers.Reply {
 	x.t.Helper()

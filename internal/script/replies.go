@@ -122,6 +122,7 @@ func ReadOwned(reply drivers.Reply) (Owned, error) {
 type Position struct {
 	Status  Status
 	Counter uint64        // Granted: the token
+	Fences  int           // Granted: how many tokens there are from Counter on, as far as the reply says; 0: one
 	Whole   bool          // Granted: for the whole TTL from now
 	Left    time.Duration // the remaining time of the lock; 0: not known; with a guard see guarded
 	Rank    int           // how many waiters are before it; a new waiter gets at most 1; -1: it does not wait
@@ -141,6 +142,8 @@ func ReadPosition(reply drivers.Reply) (Position, error) {
 		return Position{}, err
 	case len(n) == 3 && n[0] == 1 && n[1] > 0:
 		return Position{Status: Granted, Counter: uint64(n[1]), Left: span(n[2])}, nil
+	case len(n) == 4 && n[0] == 1 && n[1] > 0 && n[3] > 0:
+		return Position{Status: Granted, Counter: uint64(n[1]), Left: span(n[2]), Fences: int(n[3])}, nil
 	case len(n) == 5 && n[0] == 0:
 		p := Position{Status: Waiting, Left: remaining(n[1]), Rank: int(n[2]), Ticket: n[4], More: n[3] == 0}
 		p.Label = label

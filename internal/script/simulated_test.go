@@ -70,6 +70,7 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 			ticket := pick(rnd, "0", "0", "1", "2", "9000000000000000")
 			lease := pick(rnd, "0", "1", "6000", "6000", "6000", "6000", "60000", "60000")
 			ttl := pick(rnd, "60000", "60000", "3000")
+			block := pick(rnd, "1", "1", "2", "5")
 			undo := pick(rnd, "0", "60000") + ":" + pick(rnd, "0", "0", "0", "60000") + ":" + token
 			forget := pick(rnd, "0", "60000") + ":0:0"
 			dice := rnd.IntN(17)
@@ -80,11 +81,13 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 			case dice < 5 && turns:
 				both(turnScript, turnKeys(k), owner, lease+":"+ticket+":"+channel)
 			case dice < 5:
-				both(enqueueScript, queueKeys(k), own, ttl+":"+lease+":"+ticket+":"+channel)
+				both(enqueueScript, queueKeys(k), own, ttl+":"+lease+":"+ticket+":"+block+":"+channel)
 			case dice < 7 && turns:
 				both(turnReleaseScript, turnKeys(k), text("-"), undoing(forget+":"+owner+":"))
-			case dice < 7:
+			case dice < 7 && block == "1":
 				both(claimScript, []string{k.Lock}, own, ttl)
+			case dice < 7:
+				both(claimScript, ownedKeys(k), own, ttl+":"+block)
 			case dice < 9 && turns:
 				both(acquireScript, acquireKeys(k), numbered, "60000", "1", "0")
 			case dice < 12 && turns:

@@ -111,7 +111,7 @@ func TestHashOfTombstonesIsOnlyEverProlonged(t *testing.T) {
 	x.enqueue("b", usualArgs)
 	lives("a heartbeat", time.Minute)
 	x.s.Cmd(t, "PEXPIRE", x.k.Wait(), 1000)
-	x.enqueue("b", "10000:6000:1:")
+	x.enqueue("b", "10000:6000:1:1:")
 	lives("a heartbeat when a second was left", 2*script.MaxPositionTTL)
 	x.s.Cmd(t, "PEXPIRE", x.k.Wait(), 1000)
 	x.leave("w")
@@ -136,7 +136,7 @@ func TestJoiningKeepsTombstones(t *testing.T) {
 func TestTombstonesAreSwept(t *testing.T) {
 	for _, many := range []int{20, 3000} { // in a small hash and in a large one, of which a part is swept at a time
 		x := newQueue(t)
-		x.enqueue("a", "600000:6000:0:") // for longer than the test takes on any machine
+		x.enqueue("a", "600000:6000:0:1:") // for longer than the test takes on any machine
 		x.enqueue("b", usualArgs)
 		x.bury("alive", "d1", time.Minute)
 		args := []any{x.k.Wait()}

@@ -9,7 +9,7 @@ var replicaMutants = []mutant{
 		[]patch{{"internal/script/commands.go", ".granting(extends)", ""}},
 		[]killer{test("internal/script", "TestGrants"), test("internal/node", "TestExtensionNeedsReplicas")}},
 	{"claims do not wait for replicas",
-		[]patch{{"internal/script/commands.go", "return claim.granting(handsOver)", "return claim"}},
+		[]patch{{"internal/script/commands.go", "numbers).granting(handsOver)", "numbers)"}},
 		[]killer{test("internal/script", "TestGrants"), test("internal/node", "TestWaiterAndReplicas")}},
 	{"WAIT blocks the connection of all calls",
 		[]patch{{"drivers/rueidis/rueidis.go", "return strings.EqualFold(cmd[0], \"WAIT\")", "return len(cmd) == 0"}},

@@ -102,6 +102,8 @@ func script(keys, args []string) string {
 			return only(owned, "claim")
 		}
 		return only(owned, "raise")
+	case [2]int{3, 2}:
+		return only(owned, "claim") // of several tokens, with a guard
 	case [2]int{2, 1}:
 		_, isLock := ParseValue(args[0])
 		return only(isLock, "verify")
