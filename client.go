@@ -29,7 +29,7 @@ type Client struct {
 	gone    chan struct{} // closed when Close has ended
 
 	mu       sync.Mutex
-	schedule schedule // of the leases that are held
+	schedule schedule // of the grants
 	closed   bool     // Close has begun
 	joining  bool     // Close waits for background
 
@@ -104,11 +104,11 @@ func (c *Client) Close() error {
 	if c.schedule.timer != nil {
 		c.schedule.timer.Stop()
 	}
-	leases := slices.Clone(c.schedule.leases)
+	grants := slices.Clone(c.schedule.grants)
 	c.mu.Unlock()
 
-	for _, l := range leases {
-		_ = l.finish(&LostError{Reason: LostClosed})
+	for _, g := range grants {
+		_ = g.finish(nil, &LostError{Reason: LostClosed})
 	}
 	idle := make(chan struct{})
 	go func() {
@@ -160,12 +160,14 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 		return nil, withContext(ctx, err)
 	}
 	start := time.Now()
-	queue, err := c.queues.join(ctx, c.closing, key)
+	queue, l, err := c.queues.join(ctx, c.closing, key, o)
 	if err != nil {
 		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}
-	var l *lease // nil also if a hook panics
-	defer func() { queue.leave(l != nil, o.label) }()
+	if l != nil {
+		return l, nil
+	}
+	defer func() { queue.leave(l) }() // l is nil also if a hook panics
 	if l, err = c.wait(ctx, key, o, queue); err != nil {
 		since, _ := queue.Failing()
 		takenFrom(ctx).failing(since)
@@ -200,18 +202,24 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	}
 	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
 	trace := lockertrace.From(ctx)
-	var grant Grant
+	if queue != nil && o.local(ctx) && queue.others() {
+		req.Fences = MaxFences
+	}
+	var granted Grant
 	start := time.Now()
 	if queue == nil || c.queuer == nil {
-		grant, err = c.backend.Acquire(ctx, req)
+		granted, err = c.backend.Acquire(ctx, req)
 	} else {
 		req.Wait = &queue.Wait
-		grant, err = c.queuer.Queue(ctx, req)
+		granted, err = c.queuer.Queue(ctx, req)
 		req.Wait = nil
 	}
 	sent := start
 	if err = fromBackend(err); err == nil {
-		sent = grant.of(&req, start)
+		sent = granted.of(&req, start)
+		if queue != nil {
+			queue.granted = time.Now()
+		}
 		defer func() {
 			if l == nil { // also if a hook panics
 				_ = c.giveUp(ctx, req, err)
@@ -222,7 +230,10 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	if err != nil {
 		return nil, err
 	}
-	if l, err = c.begin(trace, req, sent, o); err == nil {
+	if req.Fences <= 1 || req.Fence == 0 { // there is no token for another lease
+		queue = nil
+	}
+	if l, err = c.begin(trace, req, sent, o, queue); err == nil {
 		takenFrom(ctx).add(l)
 	}
 	return l, err
@@ -231,7 +242,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 // of completes req, to which g was granted, for later requests. It returns when the request was sent that set the TTL;
 // start is when the call began.
 func (g *Grant) of(req *Request, start time.Time) (sent time.Time) {
-	req.Fence, req.Private = g.Fence, g.Private
+	req.Fence, req.Fences, req.Private = g.Fence, min(g.Fences, req.Fences), g.Private
 	if g.Token != "" {
 		req.Token = g.Token
 	}
@@ -241,14 +252,17 @@ func (g *Grant) of(req *Request, start time.Time) (sent time.Time) {
 	return g.Sent
 }
 
-// begin begins the lease of a lock that was granted to req, which was sent at start.
-func (c *Client) begin(trace *lockertrace.Trace, req Request, start time.Time, o options) (*lease, error) {
-	l, err := c.hold(trace, req, start, o)
+// begin begins the lease of a lock that was granted to req, which was sent at start. queue has the callers that the
+// grant may be handed over to, or is nil.
+func (c *Client) begin(
+	trace *lockertrace.Trace, req Request, start time.Time, o options, queue *keyQueue,
+) (*lease, error) {
+	l, err := c.hold(trace, req, start, o, queue)
 	if err != nil {
 		return nil, err
 	}
 	if n, ok := c.backend.(LossNotifier); ok {
-		l.listen(n)
+		l.grant.listen(n)
 	}
 	return l, nil
 }
@@ -330,21 +344,25 @@ func woken(t *lockertrace.Trace, reason lockertrace.WakeReason, since time.Time)
 
 // hold begins the lease of a lock that was granted to req, which was sent at start. It fails if the validity was over
 // before the grant arrived, or if the Client was closed.
-func (c *Client) hold(trace *lockertrace.Trace, req Request, start time.Time, o options) (*lease, error) {
-	l := &lease{
+func (c *Client) hold(
+	trace *lockertrace.Trace, req Request, start time.Time, o options, queue *keyQueue,
+) (*lease, error) {
+	g := &grant{
 		client:  c,
 		req:     req,
-		trace:   trace,
+		queue:   queue,
 		renews:  !o.noRenewal,
 		start:   start,
 		maxHold: o.maxHold,
 		minHold: o.minHold,
+		first:   lease{fence: req.Fence, trace: trace},
 		ttl:     req.TTL,
 		longest: req.TTL,
 		pos:     -1,
 		until:   validity.Until(start, req.TTL),
 	}
-	end, reason := l.end()
+	g.lease, g.first.grant = &g.first, g
+	end, reason := g.end()
 	rest := left(end)
 	switch {
 	case rest <= 0 && reason == LostMaxHold:
@@ -354,11 +372,11 @@ func (c *Client) hold(trace *lockertrace.Trace, req Request, start time.Time, o 
 			ErrUnavailable, req.TTL)
 	}
 	due := never
-	if l.renews {
+	if g.renews {
 		due = start.Add(req.TTL / renewPart)
 	}
-	l.mu.Lock() // the timer may fire before it is in l.expiry
-	defer l.mu.Unlock()
+	g.mu.Lock() // the timer may fire before it is in g.expiry
+	defer g.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -367,17 +385,17 @@ func (c *Client) hold(trace *lockertrace.Trace, req Request, start time.Time, o 
 	if c.schedule.timer == nil { // not made in NewClient, so that tests can use a Client made outside their bubble
 		c.schedule.timer = time.AfterFunc(time.Hour, c.tend)
 	}
-	c.schedule.add(l, due)
-	l.expiry = time.AfterFunc(rest, l.rearm)
-	return l, nil
+	c.schedule.add(g, due)
+	g.expiry = time.AfterFunc(rest, g.rearm)
+	return g.lease, nil
 }
 
-// forget removes l from the schedule and stops its timer.
-func (c *Client) forget(l *lease) {
+// forget removes g from the schedule and stops its timer.
+func (c *Client) forget(g *grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.schedule.remove(l)
-	l.expiry.Stop()
+	c.schedule.remove(g)
+	g.expiry.Stop()
 }
 
 // giveUp releases a lock that was granted to req, but whose lease cannot be returned to the caller. why is the reason.
@@ -410,7 +428,7 @@ func (c *Client) giveUp(ctx context.Context, req Request, why error) (released <
 // giveUpMany releases the locks that were granted to reqs. The first of them have leases.
 func (c *Client) giveUpMany(ctx context.Context, reqs []Request, leases []*lease) {
 	for _, l := range leases {
-		_ = l.finish(ErrUnlocked)
+		_ = l.grant.finish(l, ErrUnlocked)
 	}
 	for _, req := range reqs {
 		_ = c.giveUp(ctx, req, nil)
@@ -497,7 +515,7 @@ func (c *Client) attemptMany(ctx context.Context, keys []string, o options) ([]L
 		return nil, err
 	}
 	for i, req := range reqs {
-		l, err := c.begin(trace.Lease(i), req, sent[i], o)
+		l, err := c.begin(trace.Lease(i), req, sent[i], o, nil)
 		if err != nil {
 			return nil, err
 		}

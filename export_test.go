@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Held returns the number of leases in the schedule of c.
+// Held returns the number of grants in the schedule of c.
 func Held(c *Client) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.schedule.leases)
+	return len(c.schedule.grants)
 }
 
 // SleepMachine returns a function that simulates a suspended machine: the wall clock advances by d, and the monotonic
@@ -18,4 +18,11 @@ func Held(c *Client) int {
 func SleepMachine(t testing.TB) (sleep func(d time.Duration)) {
 	t.Cleanup(func() { slept.Store(0) })
 	return func(d time.Duration) { slept.Add(int64(d)) }
+}
+
+// Queues returns the number of queues of c.
+func Queues(c *Client) int {
+	c.queues.mu.Lock()
+	defer c.queues.mu.Unlock()
+	return len(c.queues.byKey)
 }

@@ -15,27 +15,63 @@ import (
 //
 // The caller at the front leaves when it has acquired the lock, not when it has released it. The next caller is then
 // already waiting at the store when the lock is released.
+//
+// If the store has granted several fencing tokens, nobody is at the front for a while. Callers get the lock from each
+// other meanwhile, without the store ("lock cohorting": Dice, Marathe, Shavit, PPoPP 2012).
 type keyQueues struct {
 	mu    sync.Mutex
-	byKey map[string]*keyQueue // the queues that have a caller at the front
+	byKey map[string]*keyQueue // the queues that have a caller at the front, or a grant that is handed over
 }
+
+// maxLocal and localPart bound for how long callers of one Client may hand a lock over to each other after the store
+// has granted it: it is the shorter of maxLocal and that part of the TTL. Callers of other Clients wait for that much
+// longer.
+const (
+	maxLocal  = 50 * time.Millisecond
+	localPart = 20
+)
 
 // keyQueue is the queue of the callers that want one key.
 type keyQueue struct {
 	queues  *keyQueues
 	key     string
-	waiting list.List // of chan struct{}: each is closed when its caller comes to the front
+	waiting list.List // of *caller
+
+	// The following are guarded by the mutex of queues.
+	local  *grant      // is handed over from caller to caller; nil if a caller is at the front
+	fences int         // how many tokens of local are left
+	until  time.Time   // when local ends
+	ending *time.Timer // ends local
+
+	granted time.Time // when the answer came that the caller at the front has the lock
+
 	// Wait is that of the caller at the front. The callers behind it report what it has learnt from the store when their
 	// context ends, and the next caller at the front starts from that.
 	Wait
 }
 
+// caller is a caller that waits in a queue.
+type caller struct {
+	trace *lockertrace.Trace
+	o     options
+	local bool          // see options.local
+	ready chan struct{} // closed when the caller has come to the front, or has got a lease
+	lease *lease        // from the caller before; nil if this one has come to the front
+}
+
+// fits reports whether the caller can have a lease of g: it has asked for what the store has recorded.
+func (w *caller) fits(g *grant) bool {
+	return w.local && w.o.ttl == g.req.TTL && w.o.label == g.req.Label && w.o.noRenewal != g.renews
+}
+
 var errBehind = errors.New("other callers of this client are waiting for the lock ahead of this one")
 
-// join waits until the caller is at the front of the queue of key. The caller must then call leave. join fails when
-// ctx ends or closing is closed. If it has to wait, it calls the Trace of ctx, with the label of the holder that was
-// seen last.
-func (qs *keyQueues) join(ctx context.Context, closing <-chan struct{}, key string) (*keyQueue, error) {
+// join waits until the caller is at the front of the queue of key. The caller must then call leave. If the caller
+// before it hands the lock over, join returns a lease instead. join fails when ctx ends or closing is closed. If it has
+// to wait, it calls the Trace of ctx, with the label of the holder that was seen last.
+func (qs *keyQueues) join(
+	ctx context.Context, closing <-chan struct{}, key string, o options,
+) (*keyQueue, *lease, error) {
 	trace := lockertrace.From(ctx)
 	qs.mu.Lock()
 	q := qs.byKey[key]
@@ -47,51 +83,147 @@ func (qs *keyQueues) join(ctx context.Context, closing <-chan struct{}, key stri
 		q.trace = trace
 		qs.byKey[key] = q
 		qs.mu.Unlock()
-		return q, nil
+		return q, nil, nil
 	}
-	front := make(chan struct{})
-	position := q.waiting.PushBack(front)
+	w := &caller{trace: trace, o: o, local: o.local(ctx), ready: make(chan struct{})}
+	position := q.waiting.PushBack(w)
+	q.settle()
 	qs.mu.Unlock()
-	waits := true
-	defer func() { // also if a hook panics
-		if waits {
-			q.quit(front, position)
+	panics := true
+	defer func() {
+		if !panics { // in a hook
+			return
+		}
+		if l := q.quit(w, position); l != nil {
+			_ = l.unlock(ctx)
 		}
 	}()
 	since := time.Now()
 	waiting(trace, HeldError{Label: q.label()})
+	var err error
 	select {
-	case <-front:
-		q.trace, q.announced = trace, true
-		woken(trace, lockertrace.WakeFront, since)
-		waits = false
-		return q, nil
+	case <-w.ready:
 	case <-closing:
-		return nil, ErrClosed
+		err = ErrClosed
 	case <-ctx.Done():
+		err = q.last(errBehind)
 	}
-	return nil, q.last(errBehind)
+	if err != nil && q.quit(w, position) == nil {
+		panics = false
+		return nil, nil, err
+	}
+	if w.lease != nil { // maybe at the moment at which ctx has ended
+		woken(trace, lockertrace.WakeLocal, since)
+		panics = false
+		return q, w.lease, nil
+	}
+	q.trace, q.announced = trace, true
+	woken(trace, lockertrace.WakeFront, since)
+	panics = false
+	return q, nil, nil
 }
 
-// quit removes a caller that waits.
-func (q *keyQueue) quit(front chan struct{}, position *list.Element) {
+// quit removes a caller that waits. If it has got a lease at the same moment, it keeps that, and quit returns it.
+func (q *keyQueue) quit(w *caller, position *list.Element) *lease {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
 	select {
-	case <-front: // the caller came to the front at the same moment, and passes this on
-		q.next()
+	case <-w.ready:
+		if w.lease == nil { // the caller came to the front, and passes this on
+			q.next()
+		}
+		return w.lease
 	default:
 		q.waiting.Remove(position)
+		q.settle()
+		return nil
 	}
 }
 
-// leave removes the caller at the front. label is that of the lock, if it was acquired.
-func (q *keyQueue) leave(acquired bool, label string) {
+// others reports whether callers wait behind the one at the front.
+func (q *keyQueue) others() bool {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	if acquired && q.waiting.Len() > 0 {
-		q.saw(&HeldError{Label: label}) // by this client
+	return q.waiting.Len() > 0
+}
+
+// leave removes the caller at the front. l is the lease that it has acquired, if it has. If the grant of l can be
+// handed over, nobody else comes to the front for now.
+func (q *keyQueue) leave(l *lease) {
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	if l == nil {
+		q.next()
+		return
 	}
+	g := l.grant
+	if q.waiting.Len() > 0 || g.queue != nil { // somebody may come while the lock is handed over
+		q.saw(&HeldError{Label: g.req.Label}) // by this client
+	}
+	until := q.granted.Add(min(maxLocal, g.req.TTL/localPart))
+	rest := left(until)
+	if g.queue == nil || rest <= 0 || g.over() {
+		q.next()
+		return
+	}
+	q.local, q.fences, q.until = g, g.req.Fences-1, until
+	q.ending = time.AfterFunc(rest, func() { q.over(g) })
+	q.settle()
+}
+
+// handOver gives the lock of l to the first caller that waits. It returns false if that is not possible. The lock then
+// has to be released.
+func (q *keyQueue) handOver(l *lease) bool {
+	handed, asking := q.pass(l)
+	for _, cancel := range asking { // which asks the context of its caller
+		(*cancel)()
+	}
+	return handed
+}
+
+func (q *keyQueue) pass(l *lease) (handed bool, asking []*context.CancelFunc) {
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	first := q.waiting.Front()
+	if q.local != l.grant || first == nil || left(q.until) <= 0 {
+		return false, nil
+	}
+	w := first.Value.(*caller)
+	if w.lease, asking = l.grant.pass(l, w.trace); w.lease == nil {
+		return false, nil
+	}
+	q.fences--
+	q.waiting.Remove(first)
+	close(w.ready)
+	q.settle()
+	return true, asking
+}
+
+// settle brings the next caller to the front if no caller can get a lease of local any more, or if the next one cannot.
+// The caller at the front then waits at the store until local is released. Call with the mutex held.
+func (q *keyQueue) settle() {
+	if q.local == nil {
+		return
+	}
+	first := q.waiting.Front()
+	if q.fences == 0 || first != nil && !first.Value.(*caller).fits(q.local) {
+		q.end()
+	}
+}
+
+// over brings the next caller to the front if g is handed over in this queue. This is no longer possible.
+func (q *keyQueue) over(g *grant) {
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	if q.local == g {
+		q.end()
+	}
+}
+
+// end ends the hand-overs of local. Call with the mutex held.
+func (q *keyQueue) end() {
+	q.local = nil
+	q.ending.Stop()
 	q.next()
 }
 
@@ -102,5 +234,5 @@ func (q *keyQueue) next() {
 		delete(q.queues.byKey, q.key)
 		return
 	}
-	close(q.waiting.Remove(first).(chan struct{}))
+	close(q.waiting.Remove(first).(*caller).ready)
 }

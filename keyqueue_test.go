@@ -24,7 +24,7 @@ type entered struct {
 func arrive(ctx context.Context, qs *keyQueues, closing <-chan struct{}) <-chan entered {
 	result := make(chan entered, 1)
 	go func() {
-		q, err := qs.join(ctx, closing, "k")
+		q, _, err := qs.join(ctx, closing, "k", defaultOptions)
 		result <- entered{q, err}
 	}()
 	synctest.Wait()
@@ -66,7 +66,7 @@ func TestKeyQueueServesOneCallerAtATimeInOrder(t *testing.T) {
 			for _, later := range results[i+1:] {
 				waitsStill(t, "another", later)
 			}
-			q.leave(i%2 == 0, "")
+			q.leave(nil)
 		}
 		if len(qs.byKey) > 0 {
 			t.Error("the queue is kept although nobody is in it")
@@ -83,14 +83,14 @@ func TestKeyQueueExcludes(t *testing.T) {
 			wg.Go(func() {
 				for n := range 20 {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*n)*time.Millisecond)
-					q, err := qs.join(ctx, nil, "k")
+					q, _, err := qs.join(ctx, nil, "k", defaultOptions)
 					if err == nil {
 						if inside.Add(1) > 1 {
 							t.Error("two callers are at the front")
 						}
 						time.Sleep(time.Millisecond)
 						inside.Add(-1)
-						q.leave(false, "")
+						q.leave(nil)
 					}
 					cancel()
 				}
@@ -136,9 +136,9 @@ func TestTurnIsNotLostWhenTheCallerLeaves(t *testing.T) {
 				}
 				if e.err == nil {
 					waitsStill(t, "the next one", next)
-					e.queue.leave(false, "")
+					e.queue.leave(nil)
 				}
-				atFront(t, "the next one", next).leave(false, "")
+				atFront(t, "the next one", next).leave(nil)
 				if len(qs.byKey) > 0 {
 					t.Error("the queue is kept although nobody is in it")
 				}
@@ -158,8 +158,8 @@ func TestKeyQueueSkipsCallersThatHaveLeft(t *testing.T) {
 		if e := <-leaving; !errors.Is(e.err, errBehind) || errors.Is(e.err, ErrHeld) {
 			t.Errorf("nothing was known of the lock, and the error is %v", e.err)
 		}
-		first.leave(false, "")
-		atFront(t, "the next one", next).leave(false, "")
+		first.leave(nil)
+		atFront(t, "the next one", next).leave(nil)
 	})
 }
 
@@ -167,7 +167,7 @@ func TestKeyQueueSkipsCallersThatHaveLeft(t *testing.T) {
 func TestKeyQueueReportsWhatTheFrontHasSeen(t *testing.T) {
 	for what, f := range map[string]func(l *keyQueue){
 		"held":                    func(q *keyQueue) { q.Held(&HeldError{Label: "web-7"}) },
-		"acquired by this client": func(q *keyQueue) { q.leave(true, "web-7") },
+		"acquired by this client": func(q *keyQueue) { q.leave(&lease{grant: &grant{req: Request{Label: "web-7"}}}) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
@@ -182,9 +182,9 @@ func TestKeyQueueReportsWhatTheFrontHasSeen(t *testing.T) {
 					t.Errorf("the error is %v", e.err)
 				}
 				if what == "held" {
-					first.leave(false, "")
+					first.leave(nil)
 				}
-				atFront(t, "the second", second).leave(false, "")
+				atFront(t, "the second", second).leave(nil)
 			})
 		})
 	}
@@ -195,7 +195,7 @@ func TestKeyQueuesOfOtherKeysAreIndependent(t *testing.T) {
 		var qs keyQueues
 		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { t.Error("waits") }})
 		for _, key := range []string{"a", "b"} {
-			if _, err := qs.join(ctx, nil, key); err != nil {
+			if _, _, err := qs.join(ctx, nil, key, defaultOptions); err != nil {
 				t.Error(err)
 			}
 		}
@@ -266,15 +266,15 @@ func TestKeyQueueGoesOnAfterAHookHasPanicked(t *testing.T) {
 			panicked := make(chan any, 1)
 			go func() {
 				defer func() { panicked <- recover() }()
-				_, _ = qs.join(lockertrace.With(t.Context(), &hook), nil, "k")
+				_, _, _ = qs.join(lockertrace.With(t.Context(), &hook), nil, "k", defaultOptions)
 			}()
 			synctest.Wait()
 			next := arrive(t.Context(), &qs, nil)
-			first.leave(false, "")
+			first.leave(nil)
 			if p := <-panicked; p != "oops" {
 				t.Errorf("the caller did not get the panic, but %v", p)
 			}
-			atFront(t, "the next one", next).leave(false, "")
+			atFront(t, "the next one", next).leave(nil)
 		}
 		if len(qs.byKey) > 0 {
 			t.Error("the queue is kept although nobody is in it")

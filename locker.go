@@ -45,9 +45,9 @@ type Lease interface {
 	// Key returns the name of the lock, as it was passed to Lock.
 	Key() string
 
-	// Token returns the owner value: a random string that is unique to this acquisition. The store compares it before
-	// it extends or deletes the lock. A client that has the token can release the lock, so keep it out of logs and
-	// traces.
+	// Token returns the owner value: a random string that is unique to what the store has granted. The store compares
+	// it before it extends or deletes the lock. Leases that callers of one Client hand over to each other have the same;
+	// see [NoLocalHandover]. A client that has the token can release the lock, so keep it out of logs and traces.
 	Token() string
 
 	// Fence returns the fencing token. It is greater than the tokens of all earlier acquisitions of the key on this
@@ -86,7 +86,9 @@ type Lease interface {
 	//
 	// A nil error means that the store still had the lock for this lease and has released it, or will release it at the
 	// end of [MinHold]. Unlock can return nil even after Err has reported a loss, if the lease has expired and the store
-	// still had the lock. docs/safety.md says what a nil error proves on Redlock.
+	// still had the lock. docs/safety.md says what a nil error proves on Redlock. If another caller of the Client waits
+	// for the lock, Unlock may hand it over without asking the store; see [NoLocalHandover]. A nil error then means that
+	// the validity of the lease was not over.
 	//
 	// Errors match:
 	//

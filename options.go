@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -36,6 +37,7 @@ type options struct {
 	minHold   time.Duration
 	patience  time.Duration
 	label     string
+	noLocal   bool
 }
 
 var defaultOptions = options{ttl: DefaultTTL, patience: DefaultPatience, label: label.Default}
@@ -96,6 +98,26 @@ func Patience(d time.Duration) Option {
 // sends anything. Everybody who asks for the lock can see the label, and it may appear in their logs.
 func Label(text string) Option {
 	return func(o *options) { o.label = text }
+}
+
+// NoLocalHandover keeps the lock from being handed over within the process. Without it, if several callers of one
+// [Client] wait for a lock, Unlock gives it to the next of them without asking the store, for up to 50 ms or a
+// twentieth of the TTL since the store granted it, whichever is shorter. This spares three round trips each time, and
+// each caller has a lease and a fencing token of its own, as always. But callers in other processes may have to wait
+// for that much longer, although they came before. With NoLocalHandover, callers of all processes get the lock in the
+// order in which the store serves them.
+//
+// A lock is never handed over within the process if it was acquired with other values of [TTL], [Label] or [NoRenewal]
+// than the next caller's, with [MaxHold] or [MinHold], by TryLock, or as one of several locks of [LockAll], after
+// [ExtendTTL], or if the store cannot issue several tokens at once.
+func NoLocalHandover() Option {
+	return func(o *options) { o.noLocal = true }
+}
+
+// local reports whether a call with the context ctx may get the lock from another caller of its Client, and may hand it
+// over.
+func (o *options) local(ctx context.Context) bool {
+	return !o.noLocal && o.minHold == 0 && o.maxHold == 0 && takenFrom(ctx) == nil
 }
 
 func newOptions(opts []Option) options {

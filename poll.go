@@ -67,7 +67,7 @@ func restOf(err error) time.Duration {
 }
 
 // heldByItself returns err, and says in it that this process holds the lock if a lease of this Client does. The label
-// is not enough to tell, because it is the same in containers that share the network of their host. The leases are
+// is not enough to tell, because it is the same in containers that share the network of their host. The grants are
 // searched only if the holder has the label of this call, which is rare.
 func (c *Client) heldByItself(key string, o options, err error) error {
 	if !errors.Is(err, ErrHeld) || heldOf(err).Label != o.label {
@@ -75,7 +75,7 @@ func (c *Client) heldByItself(key string, o options, err error) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !slices.ContainsFunc(c.schedule.leases, func(l *lease) bool { return l.req.Key == key }) {
+	if !slices.ContainsFunc(c.schedule.grants, func(g *grant) bool { return g.req.Key == key }) {
 		return err
 	}
 	return fmt.Errorf("held by this process: %w", err)

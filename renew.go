@@ -29,8 +29,8 @@ func (c *Client) tend() {
 	c.mu.Lock()
 	late := c.schedule.slept(time.Now())
 	c.mu.Unlock()
-	for _, l := range late {
-		l.rearm()
+	for _, g := range late {
+		g.rearm()
 	}
 	c.mu.Lock()
 	c.schedule.wake = time.Time{}
@@ -40,7 +40,7 @@ func (c *Client) tend() {
 }
 
 // due takes the leases to renew now from the schedule, and sets the timer for the next ones. Call with mu held.
-func (c *Client) due() []*lease {
+func (c *Client) due() []*grant {
 	if c.closed {
 		return nil
 	}
@@ -52,14 +52,14 @@ func (c *Client) due() []*lease {
 }
 
 // renew starts the renewals of a batch at the same moment, so that the backend can send them together.
-func (c *Client) renew(batch []*lease) {
-	for _, l := range batch {
+func (c *Client) renew(batch []*grant) {
+	for _, g := range batch {
 		go func() {
 			defer c.background.Done()
-			next := l.renew()
+			next := g.renew()
 			c.mu.Lock()
 			c.schedule.inFlight--
-			c.schedule.move(l, next)
+			c.schedule.move(g, next)
 			batch := c.due() // the leases that waited for this slot
 			c.mu.Unlock()
 			c.renew(batch)
@@ -67,46 +67,45 @@ func (c *Client) renew(batch []*lease) {
 	}
 }
 
-// retime makes the next renewal of l fit its new TTL. If a renewal is in progress, that does it when it has ended.
-func (c *Client) retime(l *lease, start time.Time, ttl time.Duration) {
+// retime makes the next renewal of g fit its new TTL. If a renewal is in progress, that does it when it has ended.
+func (c *Client) retime(g *grant, start time.Time, ttl time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.schedule.uses(l, ttl)
-	if l.pos >= 0 && l.due != never {
-		c.schedule.move(l, start.Add(ttl/renewPart))
+	c.schedule.uses(g, ttl)
+	if g.pos >= 0 && g.due != never {
+		c.schedule.move(g, start.Add(ttl/renewPart))
 		c.schedule.rearm(time.Now())
 	}
 }
 
 // renew makes one renewal and returns when the next is due.
-func (l *lease) renew() (next time.Time) {
-	ttl := l.currentTTL()
-	ctx, cancel := context.WithTimeout(context.Background(), min(ttl/boundPart, maxRenewal))
-	defer cancel()
-	if l.trace != nil {
-		ctx = lockertrace.With(ctx, l.trace)
-	}
-	l.mu.Lock()
-	ended := l.err
-	l.mu.Unlock()
+func (g *grant) renew() (next time.Time) {
+	g.mu.Lock()
+	ttl, ended, trace := g.ttl, g.lease.err, g.lease.trace
+	g.mu.Unlock()
 	if ended != nil {
 		return never
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(ttl/boundPart, maxRenewal))
+	defer cancel()
+	if trace != nil {
+		ctx = lockertrace.With(ctx, trace)
+	}
 
 	start := time.Now()
-	err := l.extend(ctx, &cancel, ttl)
+	err := g.extend(ctx, nil, &cancel, ttl)
 	now := time.Now()
 
-	l.mu.Lock()
-	ended = l.err
-	doubt := err != nil && ended == nil && l.failed == nil
+	g.mu.Lock()
+	ended, trace = g.lease.err, g.lease.trace // of the lease that has the lock now
+	doubt := err != nil && ended == nil && g.failed == nil
 	if ended == nil {
-		l.failed = err
+		g.failed = err
 	}
-	ttl = l.ttl // it may have changed meanwhile
-	l.mu.Unlock()
+	ttl = g.ttl // it may have changed meanwhile
+	g.mu.Unlock()
 	// A renewal that was interrupted by Unlock or Close has not failed.
-	if t := l.trace; t != nil && !errors.Is(ended, ErrUnlocked) && !errors.Is(ended, ErrClosed) {
+	if t := trace; t != nil && !errors.Is(ended, ErrUnlocked) && !errors.Is(ended, ErrClosed) {
 		if t.Renewed != nil {
 			t.Renewed(lockertrace.Renewal{Duration: now.Sub(start), Err: err})
 		}

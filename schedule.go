@@ -24,10 +24,10 @@ const (
 	minStep = 5 * time.Millisecond
 )
 
-// schedule has the leases that a Client holds, and knows when to renew them. One timer serves all leases, and runs only
+// schedule has the grants that a Client holds, and knows when to renew them. One timer serves all grants, and runs only
 // while there are any. Only renewals in flight have goroutines. The schedule is guarded by the mu of the Client.
 type schedule struct {
-	leases   byDue // all that are held
+	grants   byDue // all that are held
 	inFlight int   // number of renewals in flight
 	timer    *time.Timer
 	wake     time.Time     // when the timer fires; zero if it is not set
@@ -36,70 +36,70 @@ type schedule struct {
 	ahead    time.Duration // gain of the wall clock on the monotonic clock since origin, at the last comparison
 }
 
-// never is the due time of a lease that is not to be renewed, or is being renewed.
+// never is the due time of a grant that is not to be renewed, or is being renewed.
 var never = time.Unix(1<<33, 0)
 
-// add adds l to the schedule, to be renewed at due.
-func (s *schedule) add(l *lease, due time.Time) {
-	if len(s.leases) == 0 {
+// add adds g to the schedule, to be renewed at due.
+func (s *schedule) add(g *grant, due time.Time) {
+	if len(s.grants) == 0 {
 		s.tick = maxTick
 	}
-	s.uses(l, l.req.TTL)
-	l.due = due
-	heap.Push(&s.leases, l)
-	s.arm(earlier(due, l.start.Add(s.tick)))
+	s.uses(g, g.req.TTL)
+	g.due = due
+	heap.Push(&s.grants, g)
+	s.arm(earlier(due, g.start.Add(s.tick)))
 }
 
-// uses makes the schedule fit the TTL of l.
-func (s *schedule) uses(l *lease, ttl time.Duration) {
-	l.slack = ttl / slackPart
+// uses makes the schedule fit the TTL of g.
+func (s *schedule) uses(g *grant, ttl time.Duration) {
+	g.slack = ttl / slackPart
 	s.tick = max(minTick, min(s.tick, ttl/10))
 }
 
-// remove removes l from the schedule. It does not stop the timer. Stopping and starting it for each short critical
+// remove removes g from the schedule. It does not stop the timer. Stopping and starting it for each short critical
 // section would cost more than one unnecessary wake-up.
-func (s *schedule) remove(l *lease) {
-	if l.pos >= 0 {
-		heap.Remove(&s.leases, l.pos)
+func (s *schedule) remove(g *grant) {
+	if g.pos >= 0 {
+		heap.Remove(&s.grants, g.pos)
 	}
 }
 
-// move changes when l is due, if it is still held.
-func (s *schedule) move(l *lease, due time.Time) {
-	if l.pos >= 0 {
-		l.due = due
-		heap.Fix(&s.leases, l.pos)
+// move changes when g is due, if it is still held.
+func (s *schedule) move(g *grant, due time.Time) {
+	if g.pos >= 0 {
+		g.due = due
+		heap.Fix(&s.grants, g.pos)
 	}
 }
 
-// take returns the leases to renew now, in the order in which they are due. If a lease is due, take also returns those
-// that are due soon. Leases that were acquired at about the same time are thus renewed in one round trip, and stay
+// take returns the grants to renew now, in the order in which they are due. If a grant is due, take also returns those
+// that are due soon. Grants that were acquired at about the same time are thus renewed in one round trip, and stay
 // together from then on.
-func (s *schedule) take(now time.Time) []*lease {
-	if len(s.leases) == 0 || s.leases[0].due.After(now) {
+func (s *schedule) take(now time.Time) []*grant {
+	if len(s.grants) == 0 || s.grants[0].due.After(now) {
 		return nil
 	}
-	var batch []*lease
+	var batch []*grant
 	for s.inFlight < maxInFlight {
-		l := s.leases[0]
-		if l.due.Add(-l.slack).After(now) {
+		g := s.grants[0]
+		if g.due.Add(-g.slack).After(now) {
 			break
 		}
-		s.move(l, never) // one renewal of a lease at a time
+		s.move(g, never) // one renewal of a grant at a time
 		s.inFlight++
-		batch = append(batch, l)
+		batch = append(batch, g)
 	}
 	return batch
 }
 
 // rearm sets the timer to the next renewal or tick.
 func (s *schedule) rearm(now time.Time) {
-	if len(s.leases) == 0 {
+	if len(s.grants) == 0 {
 		return
 	}
 	at := now.Add(s.tick)
 	if s.inFlight < maxInFlight { // otherwise the next renewal to end calls due
-		at = earlier(at, s.leases[0].due)
+		at = earlier(at, s.grants[0].due)
 	}
 	s.arm(at)
 }
@@ -114,8 +114,8 @@ func (s *schedule) arm(at time.Time) {
 
 // slept compares the wall clock with the monotonic clock. While a machine is suspended, only the wall clock goes on,
 // and timers fire late by the length of the suspension. slept then brings all renewals forward by that length. It
-// returns the leases whose timers must be set again.
-func (s *schedule) slept(now time.Time) []*lease {
+// returns the grants whose timers must be set again.
+func (s *schedule) slept(now time.Time) []*grant {
 	ahead := wall(now).Sub(s.origin.Round(0)) - now.Sub(s.origin)
 	step := ahead - s.ahead
 	if 0 <= step && step < minStep {
@@ -125,12 +125,12 @@ func (s *schedule) slept(now time.Time) []*lease {
 	if step < 0 { // the wall clock was set back; the monotonic clock is right
 		return nil
 	}
-	for _, l := range s.leases { // all are moved by the same time, so the heap stays in order
-		if l.due != never {
-			l.due = l.due.Add(-step)
+	for _, g := range s.grants { // all are moved by the same time, so the heap stays in order
+		if g.due != never {
+			g.due = g.due.Add(-step)
 		}
 	}
-	return slices.Clone(s.leases)
+	return slices.Clone(s.grants)
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -154,8 +154,8 @@ func left(end time.Time) time.Duration {
 	return min(end.Sub(now), end.Round(0).Sub(wall(now)))
 }
 
-// byDue is a heap of leases, ordered by due. Each lease has its index in pos.
-type byDue []*lease
+// byDue is a heap of grants, ordered by due. Each grant has its index in pos.
+type byDue []*grant
 
 func (h byDue) Len() int           { return len(h) }
 func (h byDue) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
@@ -167,17 +167,17 @@ func (h byDue) Swap(i, j int) {
 
 // Push implements heap.Interface.
 func (h *byDue) Push(x any) {
-	l := x.(*lease)
-	l.pos = len(*h)
-	*h = append(*h, l)
+	g := x.(*grant)
+	g.pos = len(*h)
+	*h = append(*h, g)
 }
 
 // Pop implements heap.Interface.
 func (h *byDue) Pop() any {
 	last := len(*h) - 1
-	l := (*h)[last]
+	g := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	l.pos = -1
-	return l
+	g.pos = -1
+	return g
 }

@@ -46,7 +46,7 @@ func (t *taken) add(l *lease) {
 	defer t.mu.Unlock()
 	t.faulty = time.Time{}
 	if t.open {
-		l.client.attempts.Add(1)
+		l.grant.client.attempts.Add(1)
 		l.counted.Store(true)
 		t.leases = append(t.leases, l)
 	}
@@ -112,7 +112,7 @@ func (t *taken) end(ctx context.Context, returned bool) {
 	t.mu.Unlock()
 	discount := func(l *lease) {
 		if l.counted.Swap(false) {
-			l.client.attempts.Done()
+			l.grant.client.attempts.Done()
 		}
 	}
 	if returned {
@@ -127,7 +127,7 @@ func (t *taken) end(ctx context.Context, returned bool) {
 	defer func() { // also if middleware panics again
 		var rest []Lease
 		for _, l := range leases {
-			switch _, ours := slices.BinarySearch(t.keys, l.req.Key); {
+			switch _, ours := slices.BinarySearch(t.keys, l.Key()); {
 			case !ours: // middleware that changes keys has released it, or keeps it for its own purposes
 				discount(l)
 			case l.counted.Load(): // no middleware has passed the Unlock on

@@ -97,8 +97,9 @@ type Inspection struct {
 	// second.
 	Held time.Duration
 
-	// Fence is the owner's fencing token. If the lock is free, no greater token has been issued for it as far as is
-	// known: on Redis, locks whose keys have the same hash slot share the counter of tokens. 0 means that there is none.
+	// Fence is the owner's fencing token, and the first of them if the callers of a Client hand the lock over to each
+	// other. If the lock is free, no greater token has been issued for it as far as is known: on Redis, locks whose keys
+	// have the same hash slot share the counter of tokens. 0 means that there is none.
 	Fence uint64
 
 	// Waiting is the number of Clients in the store's queue. Clients that poll are not counted, and neither is the one

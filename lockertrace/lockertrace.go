@@ -27,7 +27,7 @@ type Trace struct {
 	// call.
 	Waiting func(Waiting)
 
-	// Woken is called when a waiting call stops sleeping and checks the lock again.
+	// Woken is called when a waiting call stops sleeping. It then checks the lock again, or has got it.
 	Woken func(Wake)
 
 	// Voted is called, by backends with several nodes, when a node has answered or when the operation was decided
@@ -72,6 +72,9 @@ type WakeReason string
 const (
 	// WakeHandover means that the store handed the lock to this waiter.
 	WakeHandover WakeReason = "handover"
+	// WakeLocal means that another caller of the same Client handed the lock to this one, without the store. The call has
+	// the lock then, and Attempted is not called.
+	WakeLocal WakeReason = "local"
 	// WakeFront means that no caller of the same Client is ahead of this one any more.
 	WakeFront WakeReason = "front"
 	// WakeNotify means that the store reported that the lock may be free.

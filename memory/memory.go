@@ -41,6 +41,7 @@ type lock struct {
 	token   string // of the owner; empty if there is none, as after a release with Keep
 	label   string // of the owner
 	fence   uint64
+	fences  int       // how many tokens it has, from fence on
 	since   time.Time // when it was granted
 	expires time.Time
 	waiting []*waiter // in the order of their arrival
@@ -66,7 +67,7 @@ func (b *Backend) Acquire(_ context.Context, req locker.Request) (locker.Grant, 
 		}
 		b.grant(l, req)
 	}
-	return locker.Grant{Fence: l.fence}, nil
+	return l.granted(), nil
 }
 
 // AcquireMany implements [locker.ManyAcquirer].
@@ -89,7 +90,7 @@ func (b *Backend) AcquireMany(_ context.Context, reqs []locker.Request) ([]locke
 		if !l.taken() {
 			b.grant(l, req)
 		}
-		grants[i] = locker.Grant{Fence: l.fence}
+		grants[i] = l.granted()
 	}
 	return grants, nil
 }
@@ -159,9 +160,13 @@ func (l *lock) held() *locker.HeldError {
 	return &locker.HeldError{Remaining: max(0, time.Until(l.expires)), Label: l.label}
 }
 
+// granted is the Grant of the lock.
+func (l *lock) granted() locker.Grant { return locker.Grant{Fence: l.fence, Fences: l.fences} }
+
 func (b *Backend) grant(l *lock, req locker.Request) {
-	b.fence++
-	l.token, l.label, l.fence, l.since = req.Token, req.Label, b.fence, time.Now()
+	l.fence, l.fences = b.fence+1, max(1, req.Fences)
+	b.fence += uint64(l.fences)
+	l.token, l.label, l.since = req.Token, req.Label, time.Now()
 	l.expires = l.since.Add(req.TTL)
 	b.tell(req.Key)
 }
@@ -176,7 +181,8 @@ func (b *Backend) next(key string, l *lock) {
 		w := l.waiting[0]
 		l.waiting = l.waiting[1:]
 		b.grant(l, w.req)
-		w.grant = locker.Grant{Fence: l.fence, Sent: l.since}
+		w.grant = l.granted()
+		w.grant.Sent = l.since
 		w.tell(true)
 		l.tellSooner()
 	}

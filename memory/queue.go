@@ -39,7 +39,7 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	l := b.lock(req.Key)
 	if !l.taken() {
 		b.grant(l, req)
-		g := locker.Grant{Fence: l.fence}
+		g := l.granted()
 		b.unlock()
 		return g, nil
 	}

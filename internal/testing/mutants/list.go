@@ -30,13 +30,13 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]patch{{"client.go", "o.ttl, Label: o.label, MinHold: o.minHold}\n\tt", "o.ttl, MinHold: o.minHold}\n\tt"}},
 		[]killer{test(".", "TestWhichLabelWins")}},
 	{"the label is not stored, memory",
-		[]patch{{"memory/memory.go", "req.Token, req.Label, b.fence", "req.Token, l.label, b.fence"}},
+		[]patch{{"memory/memory.go", "req.Token, req.Label, time", "req.Token, l.label, time"}},
 		[]killer{test("memory", "TestConformance/virtual_time/LabelNamesTheHolder")}},
 	{"an extension shortens",
 		[]patch{{"internal/script/extend.lua", "math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))", "ARGV[2]"}},
 		[]killer{test("internal/script", "TestExtendScript")}},
 	{"Unlock does not end a renewal under way",
-		[]patch{{"lease.go", "	for _, cancel := range asking {\n		(*cancel)()",
+		[]patch{{"grant.go", "	for _, cancel := range asking {\n		(*cancel)()",
 			"	for _, cancel := range asking {\n		_ = cancel"}},
 		[]killer{test(".", "TestUnlockInterruptsRenewal")}},
 	{"an extension creates", []patch{{"internal/script/extend.lua", "if not c then\n",
@@ -55,8 +55,8 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]patch{{"client.go", "		return start\n	}\n	return g.Sent", "		return time.Now()\n	}\n	return time.Now()"}},
 		[]killer{test(".", "TestUntilIsMeasuredFromBeforeTheRequest"), simulated(1000)}},
 	{"validity from the end of an extension",
-		[]patch{{"lease.go",
-			"return l.prolong(start, ttl)", "return l.prolong(time.Now().Add(0 * time.Since(start)), ttl)"}},
+		[]patch{{"grant.go",
+			"return g.prolong(l, start, ttl)", "return g.prolong(l, time.Now().Add(0 * time.Since(start)), ttl)"}},
 		[]killer{test(".", "TestExtensionIsMeasuredFromBeforeTheRequest")}}, // too rare a chance for the simulation
 	{"a grant counts before it is claimed",
 		[]patch{{"internal/node/waiter.go", "if !p.Whole {", "if !p.Whole && p.Left < 0 {"},
@@ -205,7 +205,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 			"case *redis.Ring:\n		return &cluster{driver{client: client}}"}},
 		[]killer{test("drivers/goredis", "TestRingIsRefused")}},
 	{"Done closes after the end",
-		[]patch{{"lease.go", "expiry := l.until.Add(-margin(l.ttl))", "expiry := l.until.Add(margin(l.ttl))"}},
+		[]patch{{"grant.go", "expiry := g.until.Add(-margin(g.ttl))", "expiry := g.until.Add(margin(g.ttl))"}},
 		[]killer{test(".", "TestDoneClosesBeforeUntil"), simulated(100)}},
 	{"what begins while a node is closed cannot be interrupted",
 		[]patch{{"internal/pipeline/exchange.go", "p.punctual() && !p.abandoned.Load()", "p.punctual()"}},
@@ -240,14 +240,14 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]patch{{"internal/node/waiter.go", "w.n.leave(&w.req, !w.stragglers())", "w.n.leave(&w.req, true)"}},
 		[]killer{test("internal/node", "TestWaiterLeavesATombstone|TestSweepOverTheEndOfTheContext")}},
 	{"Unlock sends with the caller's context",
-		[]patch{{"lease.go", "l.client.backend.Release(rctx, req)", "l.client.backend.Release(ctx, req)"}},
+		[]patch{{"lease.go", "g.client.backend.Release(rctx, req)", "g.client.backend.Release(ctx, req)"}},
 		[]killer{test(".", "TestUnlockWithAnEndedContext")}},
 	{"Close does not wait for renewals", []patch{{"client.go", "c.background.Wait()\n	if err", "if err"}},
 		[]killer{test(".", "TestCloseWaitsForRenewals")}},
 	{"an extension that is confirmed too late revives",
-		[]patch{{"lease.go",
-			"if err := l.Err(); err != nil {\n		return err\n	}\n	l.mu.Lock()\n	defer l.mu.Unlock()\n	if l.err " +
-				"!= nil {\n		return l.err\n	}", "l.mu.Lock()\n	defer l.mu.Unlock()"}},
+		[]patch{{"grant.go",
+			"if err := g.finish(l, nil); err != nil {\n		return err\n	}\n	g.mu.Lock()\n	defer g.mu.Unlock()\n" +
+				"	if err := g.ended(l); err != nil {\n		return err\n	}", "g.mu.Lock()\n	defer g.mu.Unlock()"}},
 		[]killer{
 			test(".", "TestExtensionConfirmedTooLateDoesNotReviveTheLease"),
 			simulated(300).but("harmless to exclusion, because an extension never creates"),
@@ -299,4 +299,4 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]killer{test("internal/node", "TestContendedLocksHaveNoUsualCase")}},
 })
 
-var otherMutants = slices.Concat(electionMutants, manyMutants, subscriptionMutants)
+var otherMutants = slices.Concat(electionMutants, manyMutants, subscriptionMutants, localMutants)

@@ -50,8 +50,8 @@ func TestEveryMutantCompiles(t *testing.T) {
 	for name, bad := range map[string]patch{
 		"no such import": {"client.go", "req := Request{Key: key, Token: NewToken(), TTL",
 			"req := Request{Key: key, Token: strconv.Itoa(1), TTL"},
-		"a variable unused": {"lease.go", "l.adopt(start, ttl)", "unused := ttl"},
-		"no syntax":         {"lease.go", "l.adopt(start, ttl)", "l.adopt("},
+		"a variable unused": {"lease.go", "l.grant.adopt(start, ttl)", "unused := ttl"},
+		"no syntax":         {"lease.go", "l.grant.adopt(start, ttl)", "l.adopt("},
 	} {
 		if c.check([]patch{bad}) == nil {
 			t.Errorf("%s: compiles", name)

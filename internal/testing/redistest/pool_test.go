@@ -74,7 +74,8 @@ func TestPool(t *testing.T) {
 	args = nil
 	borrow("not durable", func(*testing.T, *Server) {})
 	for _, same := range [][2]string{
-		{"first", "again"}, {"durable", "durable again"}, {"after it was killed", "not durable"}, {"after it was paused", "after it was restarted"},
+		{"first", "again"}, {"durable", "durable again"}, {"after it was killed", "not durable"},
+		{"after it was paused", "after it was restarted"},
 	} {
 		if pids[same[0]] != pids[same[1]] {
 			t.Errorf("the server of %q was not lent to %q", same[0], same[1])

@@ -116,10 +116,14 @@ func (r *result) promptness(b *testbed) {
 // the fault.
 func (r *result) count(events []history.Event) {
 	r.ops = map[string]tally{}
-	ended := map[string]history.Event{}
+	type lease struct {
+		owner string
+		fence uint64
+	}
+	ended := map[lease]history.Event{}
 	for _, e := range events {
 		if e.Op == history.Done {
-			ended[e.Owner] = e
+			ended[lease{e.Owner, e.Fence}] = e
 		}
 	}
 	r.events = len(events)
@@ -142,7 +146,7 @@ func (r *result) count(events []history.Event) {
 		if (op == "acquire" || op == "wait") && outcome == history.OK {
 			r.holds++
 			// Leases that are extended by hand may be lost without any fault.
-			if end, ok := ended[e.Owner]; ok && !strings.HasPrefix(e.Key, "extend/") {
+			if end, ok := ended[lease{e.Owner, e.Fence}]; ok && !strings.HasPrefix(e.Key, "extend/") {
 				r.add("hold", e.Return, end.Return,
 					map[bool]history.Outcome{true: history.OK, false: history.Lost}[end.Outcome == history.Unlocked])
 			}

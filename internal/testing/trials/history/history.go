@@ -116,6 +116,7 @@ type Hold struct {
 	NotHeld      time.Duration // when an Unlock found the lock gone, or never
 	Ended        time.Duration // when Done was closed
 	Taken        bool          // it ended because the store reported another owner
+	First        uint64        // the token with which the owner got the lock from the store; see HandedOver
 	extended     []Event
 	verified     []Event
 }
@@ -125,6 +126,9 @@ const never = time.Duration(1<<63 - 1)
 // End returns the time until which the holder relies on the lock.
 func (h *Hold) End() time.Duration { return min(h.Until, h.Unlock) }
 
+// HandedOver reports whether the holder got the lock from another caller of its Client, without the store.
+func (h *Hold) HandedOver() bool { return h.Fence != h.First }
+
 func (h *Hold) String() string {
 	return fmt.Sprintf("%.8s of client %d, token %d, asked for at %v, held from %v to %v", h.Owner, h.Client, h.Fence,
 		h.Call, h.Return, h.End())
@@ -133,7 +137,12 @@ func (h *Hold) String() string {
 // holds returns the holds of each key in the order of their beginnings, and the sorted keys.
 func holds(events []Event) (keys []string, byKey map[string][]*Hold) {
 	byKey = map[string][]*Hold{}
-	byOwner := map[[2]string]*Hold{}
+	// Leases that the callers of a Client hand over to each other have one owner value.
+	type lease struct {
+		key, owner string
+		fence      uint64
+	}
+	byLease, first := map[lease]*Hold{}, map[lease]uint64{}
 	for _, e := range events {
 		if (e.Op == Lock || e.Op == TryLock) && e.Outcome == OK {
 			h := &Hold{
@@ -145,15 +154,22 @@ func holds(events []Event) (keys []string, byKey map[string][]*Hold) {
 				keys = append(keys, e.Key)
 			}
 			byKey[e.Key] = append(byKey[e.Key], h)
-			byOwner[[2]string{e.Key, e.Owner}] = h
+			byLease[lease{e.Key, e.Owner, e.Fence}] = h
+			grant := lease{key: e.Key, owner: e.Owner}
+			if f, ok := first[grant]; !ok || e.Fence < f {
+				first[grant] = e.Fence
+			}
 		}
 	}
 	for _, e := range events {
-		if h := byOwner[[2]string{e.Key, e.Owner}]; h != nil {
+		if h := byLease[lease{e.Key, e.Owner, e.Fence}]; h != nil {
 			h.note(e)
 		}
 	}
-	for _, hs := range byKey {
+	for key, hs := range byKey {
+		for _, h := range hs {
+			h.First = first[lease{key: key, owner: h.Owner}]
+		}
 		slices.SortFunc(hs, func(a, b *Hold) int {
 			return cmp.Or(cmp.Compare(a.Return, b.Return), cmp.Compare(a.Call, b.Call), cmp.Compare(a.Fence, b.Fence))
 		})

@@ -44,8 +44,9 @@ type NodeLog struct {
 	Found  []Violation
 	Counts map[string]int // steps by script, and "marks"
 
-	fences map[string]int64         // the greatest counter that a lock or a slot has had
-	values map[tokenOf]map[int]bool // the nodes on which an owner has had a counter
+	fences map[string]int64 // the greatest counter that a lock or a slot has had
+	// values has the nodes on which an owner has had a counter, with the greatest counter of the slot meanwhile.
+	values map[tokenOf]map[int]int64
 }
 
 // tokenOf is an owner with a counter.
@@ -57,7 +58,7 @@ type tokenOf struct {
 // Add checks one step.
 func (l *NodeLog) Add(s NodeStep) {
 	if l.fences == nil {
-		l.fences, l.Counts, l.values = map[string]int64{}, map[string]int{}, map[tokenOf]map[int]bool{}
+		l.fences, l.Counts, l.values = map[string]int64{}, map[string]int{}, map[tokenOf]map[int]int64{}
 	}
 	l.Counts["script "+s.Script]++
 	l.lock(s)
@@ -66,20 +67,27 @@ func (l *NodeLog) Add(s NodeStep) {
 	if s.After.Fence > 0 {
 		of := tokenOf{s.After.Owner, s.After.Fence}
 		if l.values[of] == nil {
-			l.values[of] = map[int]bool{}
+			l.values[of] = map[int]int64{}
 		}
-		l.values[of][s.Node] = true
+		l.values[of][s.Node] = max(l.values[of][s.Node], s.After.Slot, s.After.Fence)
 	}
 }
 
-// CheckTokens (OWN) compares what clients were told with the nodes: the token of a lease was the counter in the lock's
-// value on at least as many nodes as are needed, while the owner had the lock there.
+// CheckTokens (OWN) compares what clients were told with the nodes: the first token of a grant was the counter in the
+// lock's value on at least as many nodes as are needed, while the owner had the lock there. The tokens of the leases
+// that were handed over from it were not past the counter of the slot.
 func (l *NodeLog) CheckTokens(h *History, needed int) (found []Violation) {
 	c := checker{}
 	keys, byKey := holds(h.Events())
 	for _, key := range keys {
 		for _, hold := range byKey[key] {
-			if on := len(l.values[tokenOf{hold.Owner, int64(hold.Fence)}]); on < needed {
+			on := 0
+			for _, slot := range l.values[tokenOf{hold.Owner, int64(hold.First)}] {
+				if int64(hold.Fence) <= slot {
+					on++
+				}
+			}
+			if on < needed {
 				c.add("OWN", "key %s: %v, and the lock had this token on %d nodes of the %d that are needed", key, hold, on,
 					needed)
 			}

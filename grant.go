@@ -1,0 +1,380 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/validity"
+	"github.com/golocker/locker/lockertrace"
+)
+
+// grant is a lock that the store has granted to a Client, until it is released or lost. It has what the store knows of:
+// the owner value, the end of the TTL, renewals and the release. Its leases are what callers know of. A grant begins
+// with one lease. If it has more tokens than one, it may be handed over to other callers of the Client, each of which
+// gets a lease of its own, one after the other; see keyQueue.handOver.
+//
+// A grant needs no goroutine: a timer ends it, and the schedule of the Client renews it.
+type grant struct {
+	client  *Client
+	req     Request
+	queue   *keyQueue // has the callers that it may be handed over to; nil if it is not handed over
+	renews  bool
+	start   time.Time     // when the acquiring request was sent
+	maxHold time.Duration // the grant ends shortly before start plus maxHold; 0: no limit
+	minHold time.Duration // the lock stays taken until start plus minHold
+
+	// The position in the schedule, guarded by the mu of the Client.
+	due   time.Time     // when the next renewal is due
+	pos   int           // index in the heap; -1 if not in it
+	slack time.Duration // the next renewal may be sent that much earlier
+
+	first lease // is allocated together with the grant
+
+	mu      sync.Mutex    // guards the following, and the leases
+	lease   *lease        // has the lock now; once it has ended, the grant has ended
+	ttl     time.Duration // of the next renewal; see ExtendTTL
+	longest time.Duration // of all TTLs that the lock may have in the store
+	until   time.Time
+	expiry  *time.Timer // ends the lease shortly before until, or before the end of maxHold
+	failed  error       // of the last renewal; nil if it succeeded
+	deafen  func()      // ends the notification of a loss; nil if there is none
+
+	// asking has the cancel functions of the requests in progress, except releases. They are called when the lease ends.
+	// That of the renewal, if there is one in progress, is called when the grant ends.
+	asking  []*context.CancelFunc
+	renewal *context.CancelFunc
+
+	// The state of the release; see lease.release.
+	releasing bool          // a release is in progress
+	settled   chan struct{} // closed when that release has ended; nil unless another Unlock waits for it
+	sent      bool          // a release was sent and its outcome is unknown
+	released  bool          // the store has confirmed that the lock no longer belongs to the grant
+}
+
+// margin returns how long before the end of d a lease closes its done channel. A timer that fires late then still
+// closes the channel in time. The delay of a timer does not depend on its duration: it is some milliseconds, or some
+// tens of milliseconds on a busy machine. A margin of more than 50 ms would only shorten the lease. For a short d, the
+// margin is a small part of d.
+func margin(d time.Duration) time.Duration {
+	return min(d/100, 50*time.Millisecond) + time.Millisecond
+}
+
+// end returns when the grant will end if it is not extended, and for which reason. Call with mu held.
+func (g *grant) end() (time.Time, LostReason) {
+	expiry := g.until.Add(-margin(g.ttl))
+	if limit := g.start.Add(g.maxHold - margin(g.maxHold)); g.maxHold > 0 && !expiry.Before(limit) {
+		return limit, LostMaxHold
+	}
+	return expiry, LostExpired
+}
+
+// finish ends the lease l if its time is over, or for the given reason if that is not nil, and the grant with it. It
+// returns the reason for which the lease has ended, now or before, or nil if it is still held. If l is nil, finish is
+// about the lease that has the lock now.
+func (g *grant) finish(l *lease, reason error) error {
+	var asking []*context.CancelFunc
+	var deafen func()
+	g.mu.Lock()
+	if l == nil {
+		l = g.lease
+	}
+	was := l.err
+	if was == nil {
+		if end, why := g.end(); left(end) <= 0 {
+			lost := &LostError{Reason: why}
+			if why == LostExpired {
+				lost.Err = g.failed
+			}
+			reason = lost
+		}
+		if reason != nil {
+			l.close(reason)
+			g.client.forget(g)
+			asking, deafen = g.asking, g.deafen
+			g.asking, g.deafen = nil, nil
+		}
+	}
+	err, trace := l.err, l.trace
+	g.mu.Unlock()
+	// Nothing that is not of this package is called with mu held. Hooks may call every method of the lease. A cancel
+	// function asks the context of its caller, and that of Do asks the lease.
+	for _, cancel := range asking {
+		(*cancel)()
+	}
+	if deafen != nil {
+		deafen()
+	}
+	if was == nil && err != nil {
+		if g.queue != nil {
+			g.queue.over(g)
+		}
+		if lost, ok := err.(*LostError); ok && trace != nil && trace.Lost != nil { //nolint:errorlint // set above
+			trace.Lost(lost)
+		}
+	}
+	return err
+}
+
+// pass ends the lease l, and returns a new lease for another caller, whose Trace is trace. It returns nil if the grant
+// cannot be handed over any more. It has to be released then. Otherwise the functions in asking are to be called, which
+// cancel the requests of l.
+func (g *grant) pass(l *lease, trace *lockertrace.Trace) (next *lease, asking []*context.CancelFunc) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if end, _ := g.end(); l.err != nil || left(end) <= 0 {
+		return nil, nil
+	}
+	l.close(ErrUnlocked)
+	l.passed = true
+	g.lease = &lease{grant: g, fence: l.fence + 1, trace: trace}
+	asking, g.asking = g.asking, nil
+	if i := slices.Index(asking, g.renewal); i >= 0 {
+		asking = slices.Delete(asking, i, i+1)
+		g.asking = []*context.CancelFunc{g.renewal}
+	}
+	return g.lease, asking
+}
+
+// over reports whether the grant has ended.
+func (g *grant) over() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lease.err != nil
+}
+
+// rearm ends the grant if its time is over, and otherwise sets its timer again. It is called by the timer, which fires
+// too early if the wall clock was ahead when it was set and has been set back since. It is also called when the wall
+// clock has gained on the monotonic clock.
+func (g *grant) rearm() {
+	if g.finish(nil, nil) != nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lease.err == nil {
+		g.setExpiry()
+	}
+}
+
+// setExpiry sets the timer to the end of the grant. Call with mu held, while the grant has not ended.
+func (g *grant) setExpiry() {
+	end, _ := g.end()
+	g.expiry.Reset(max(0, left(end)))
+}
+
+// LossNotifier is an optional interface that may be implemented by a [Backend] that learns when a lock ends. If not,
+// the [Client] learns of a loss by the next renewal.
+type LossNotifier interface {
+	// NotifyLoss calls lost when the store reports that req.Token no longer owns the lock. err matches ErrNotHeld, and is
+	// preferably a *NotHeldError. req is the request of an Extend. A report may be late or missing, but never wrong: the
+	// Client ends the lease, and does not ask again.
+	//
+	// NotifyLoss is active until stop is called. lost may be called once more after that. None of the functions blocks,
+	// and stop does not call lost.
+	NotifyLoss(req Request, lost func(err error)) (stop func())
+}
+
+// listen ends the grant as soon as n reports that it is lost.
+func (g *grant) listen(n LossNotifier) {
+	stop := n.NotifyLoss(g.req, func(err error) { _ = g.finish(nil, &LostError{Reason: reasonOf(err)}) })
+	g.mu.Lock()
+	g.deafen = stop
+	ended := g.lease.err != nil
+	g.mu.Unlock()
+	if ended {
+		stop()
+	}
+}
+
+// ask sends a request to the backend, for l or, if l is nil, a renewal. cancel must end ctx. It is called when the
+// lease or, for a renewal, the grant ends. If the answer is that the lock is no longer held, ask ends the grant,
+// whichever lease has the lock by now: the owner value is the same, and no release was sent.
+func (g *grant) ask(
+	ctx context.Context, l *lease, cancel *context.CancelFunc, request func(ctx context.Context, req Request) error,
+) error {
+	if err := g.finish(l, nil); err != nil {
+		return err
+	}
+	if err := ending.Of(ctx); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	if err := g.ended(l); err != nil {
+		g.mu.Unlock()
+		return err
+	}
+	g.asking = append(g.asking, cancel)
+	if l == nil {
+		g.renewal = cancel
+	}
+	g.mu.Unlock()
+	err := fromBackend(request(ctx, g.req))
+	g.mu.Lock()
+	if i := slices.Index(g.asking, cancel); i >= 0 { // otherwise the lease has ended
+		g.asking = slices.Delete(g.asking, i, i+1)
+	}
+	if l == nil {
+		g.renewal = nil
+	}
+	g.mu.Unlock()
+	if errors.Is(err, ErrNotHeld) {
+		// This has no effect if the grant was released meanwhile. The lock is then missing because Unlock deleted it.
+		lost := g.finish(nil, &LostError{Reason: reasonOf(err)})
+		if l != nil {
+			return g.finish(l, nil)
+		}
+		return lost
+	}
+	return err
+}
+
+// ended returns the reason for which l has ended or, if l is nil, the grant. Call with mu held.
+func (g *grant) ended(l *lease) error {
+	if l == nil {
+		l = g.lease
+	}
+	return l.err
+}
+
+// extend makes one attempt to extend the grant by ttl from now, for l or, if l is nil, as a renewal. cancel is as in
+// ask.
+func (g *grant) extend(ctx context.Context, l *lease, cancel *context.CancelFunc, ttl time.Duration) error {
+	g.mu.Lock()
+	if g.ended(l) == nil {
+		g.longest = max(g.longest, ttl) // the store may set it although no answer comes
+	}
+	g.mu.Unlock()
+	start := time.Now()
+	err := g.ask(ctx, l, cancel, func(ctx context.Context, req Request) error {
+		req.TTL = ttl
+		return g.client.backend.Extend(ctx, req)
+	})
+	if err != nil {
+		return err
+	}
+	return g.prolong(l, start, ttl)
+}
+
+// prolong moves the end of the grant after a successful extension by ttl that began at start. If the lease, or for a
+// renewal the grant, has ended meanwhile, it stays ended, because callers have already seen that done was closed.
+func (g *grant) prolong(l *lease, start time.Time, ttl time.Duration) error {
+	if err := g.finish(l, nil); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.ended(l); err != nil {
+		return err
+	}
+	g.failed = nil
+	if until := validity.Until(start, ttl); until.After(g.until) {
+		g.until = until
+		g.setExpiry()
+	}
+	return nil
+}
+
+func (g *grant) currentTTL() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ttl
+}
+
+// adopt makes ttl the TTL of the renewals, after an extension by l that began at start.
+func (g *grant) adopt(start time.Time, ttl time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ttl = ttl
+	if g.lease.err == nil {
+		g.setExpiry()
+		g.client.retime(g, start, ttl)
+	}
+}
+
+// held returns the request of the lock as the store may have it.
+func (g *grant) held() Request {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	req := g.req
+	req.TTL = g.longest
+	return req
+}
+
+// beginRelease waits until no other call is releasing the lock. If it returns nil, the caller must call endRelease.
+// It returns ErrUnlocked if an earlier release has succeeded, or if l was passed to another caller.
+func (g *grant) beginRelease(ctx context.Context, l *lease) error {
+	for waited := false; ; waited = true {
+		g.mu.Lock()
+		switch {
+		case g.released || l.passed:
+			g.mu.Unlock()
+			return ErrUnlocked
+		case waited && ctx.Err() != nil:
+			g.mu.Unlock()
+			return errUnlocking
+		case !g.releasing:
+			g.releasing = true
+			g.mu.Unlock()
+			return nil
+		}
+		if g.settled == nil {
+			g.settled = make(chan struct{})
+		}
+		settled := g.settled
+		g.mu.Unlock()
+		select {
+		case <-settled:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// belongsToAnother reports whether l was passed to another caller, so that the lock is no longer for l to release. l
+// has ended.
+func (g *grant) belongsToAnother(l *lease) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return l.passed
+}
+
+// endRelease records the outcome of a release and lets the next call release. It reports whether an earlier release was
+// not answered.
+func (g *grant) endRelease(answered bool) (unanswered bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	unanswered = g.sent
+	if answered {
+		g.released = true
+	} else {
+		g.sent = true
+	}
+	g.releasing = false
+	if g.settled != nil {
+		close(g.settled)
+		g.settled = nil
+	}
+	return unanswered
+}
+
+// lost returns how the grant was lost, given the error notHeld of its release. It returns nil if it may not have been
+// lost.
+func (g *grant) lost(notHeld error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case errors.Is(g.lease.err, ErrLost):
+		return g.lease.err
+	case left(g.until) <= 0:
+		return &LostError{Reason: LostExpired, Err: g.failed}
+	}
+	var e *NotHeldError
+	ok := errors.As(notHeld, &e)
+	if ok && e.Reason == LostGone {
+		return nil
+	}
+	return &LostError{Reason: reasonOf(notHeld)}
+}

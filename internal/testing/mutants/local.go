@@ -1,0 +1,51 @@
+package main
+
+// What is planted in the hand-over of a lock from one caller of a Client to the next.
+var localMutants = []mutant{
+	local("a lock is handed over by a lease that has ended", "grant.go",
+		"l.err != nil || left(end) <= 0 {\n\t\treturn nil, nil",
+		"left(end) <= 0 {\n\t\treturn nil, nil"),
+	local("a lock is handed over whose time is over", "grant.go",
+		"; l.err != nil || left(end) <= 0 {\n\t\treturn nil, nil",
+		"; l.err != nil || end.IsZero() {\n\t\treturn nil, nil"),
+	local("ExtendTTL counts when it has succeeded", "lease.go", "q != nil && l.Err() == nil {\n\t\tq.over(l.grant)",
+		"q != nil && l.Err() == nil {\n\t\tdefer q.over(l.grant)"),
+	local("the next lease has the token of the one before", "grant.go", "fence: l.fence + 1", "fence: l.fence"),
+	local("the second Unlock of a lease releases the next one", "grant.go", "case g.released || l.passed:",
+		"case g.released:"),
+	local("the requests of a lease go on after its Unlock", "keyqueue.go", "		(*cancel)()\n	}\n	return handed",
+		"		_ = cancel\n	}\n	return handed"),
+	local("a loss is that of the lease that heard of it", "grant.go",
+		"lost := g.finish(nil, &LostError{Reason: reasonOf(err)})",
+		"lost := g.finish(l, &LostError{Reason: reasonOf(err)})"),
+	local("callers wait for a grant that has ended", "grant.go", "			g.queue.over(g)", "			_ = g.queue"),
+	local("a grant has one lease more than tokens", "keyqueue.go", "q.fences == 0 ||", "q.fences < 0 ||"),
+	local("a lock is handed over for as long as callers come", "keyqueue.go", "func() { q.over(g) })", "func() {})"),
+	local("what LockAll undoes is the lock of the next lease", "lease.go", " && !l.grant.belongsToAnother(l)", ""),
+	local("the 50 ms go on while the machine is suspended", "keyqueue.go", "left(q.until) <= 0",
+		"!time.Now().Before(q.until)"),
+	local("the 50 ms begin after the hooks", "keyqueue.go", "until := q.granted.Add(", "until := time.Now().Add("),
+	local("a store without tokens has many", "client.go", "req.Fences <= 1 || req.Fence == 0", "req.Fences <= 1"),
+	local("callers hear of the holder before", "keyqueue.go", "q.waiting.Len() > 0 || g.queue != nil",
+		"q.waiting.Len() > 0"),
+	local("a lock is handed over for 50 ms whatever the TTL is", "keyqueue.go", "min(maxLocal, g.req.TTL/localPart)",
+		"maxLocal"),
+	local("a caller gets a lease with another TTL", "keyqueue.go", "w.o.ttl == g.req.TTL && ", ""),
+	local("a caller gets a lease with another label", "keyqueue.go", "w.o.label == g.req.Label && ", ""),
+	local("a caller gets a lease that is not renewed", "keyqueue.go", " && w.o.noRenewal != g.renews", ""),
+	local("LockAll gets locks from other callers", "options.go", " && takenFrom(ctx) == nil", ""),
+	local("locks with MaxHold are handed over", "options.go", "o.maxHold == 0 && ", ""),
+	local("locks with MinHold are handed over", "options.go", "o.minHold == 0 && ", ""),
+	local("NoLocalHandover has no effect", "options.go", "return !o.noLocal && ", "return "),
+	local("every Lock asks for a block of tokens", "client.go", "o.local(ctx) && queue.others()", "o.local(ctx)"),
+	local("a caller that leaves at the hand-over loses the lock", "keyqueue.go",
+		"if err != nil && q.quit(w, position) == nil {", "if err != nil {\n\t\tq.quit(w, position)"),
+	local("a panic at the hand-over loses the lock", "keyqueue.go", "			_ = l.unlock(ctx)", "			_ = l"),
+	local("the end of a renewal is that of the lease before", "grant.go",
+		"g.asking = []*context.CancelFunc{g.renewal}", "g.renewal = nil"),
+}
+
+func local(name, file, before, after string) mutant {
+	return mutant{"local: " + name, []patch{{file, before, after}},
+		[]killer{test(".", "Handed|Handover|Token|Former|Next")}}
+}

@@ -1,0 +1,193 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
+)
+
+// block makes the next acquisition of key by c one of several tokens: it holds the lock elsewhere while two callers
+// wait. The first of them has the lock in the end, and the other one waits for it.
+func block(t *testing.T, c *locker.Client, s *store, first, second context.Context) (locker.Lease, <-chan granted) {
+	t.Helper()
+	s.on("acquire", func(_ context.Context, next func() error) error {
+		time.Sleep(time.Millisecond)
+		return next()
+	})
+	a := make(chan granted, 1)
+	go func() {
+		lease, err := c.Lock(first, "k", locker.TTL(ttl))
+		a <- granted{lease, err}
+	}()
+	synctest.Wait()
+	// a has asked already without others; let it have the lock, and begin again with two that wait.
+	g := <-a
+	if g.err != nil {
+		t.Fatal(g.err)
+	}
+	s.on("acquire", nil)
+	b := asks(first, c, "k", locker.TTL(ttl))
+	d := asks(second, c, "k", locker.TTL(ttl))
+	if err := g.lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g = <-b
+	if g.err != nil {
+		t.Fatal(g.err)
+	}
+	synctest.Wait()
+	return g.lease, d
+}
+
+type detached struct {
+	locker.Locker
+	lock func(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error)
+}
+
+func (d detached) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return d.lock(ctx, key, opts...)
+}
+func (d detached) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return d.lock(ctx, key, opts...)
+}
+
+// LockAll releases what it was given by an Unlock that does not ask for earlier ones. A lease that middleware has
+// unlocked before, and whose lock was handed over, has nothing to release.
+func TestUndoOfALeaseThatWasHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l1, waiting := block(t, c, s, t.Context(), t.Context())
+		var l2 locker.Lease
+		d := detached{c, func(_ context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+			if key == "k" {
+				return l1, nil
+			}
+			if err := l1.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			g := <-waiting
+			l2 = g.lease
+			return nil, errors.New("no")
+		}}
+		_, err := locker.TryLockAll(t.Context(), d, []string{"k", "z"})
+		t.Log(err)
+		synctest.Wait()
+		time.Sleep(10 * time.Millisecond)
+		if l2.Token() != l1.Token() {
+			t.Fatal("no local")
+		}
+		if l3, err := c.TryLock(t.Context(), "k"); err == nil {
+			t.Errorf("two leases: %v %v, %v", l2.Err(), l3.Err(), l3.Fence())
+		}
+		_ = l2.Unlock(t.Context())
+	})
+}
+
+// Nobody waits when a caller gets the lock with several tokens. A caller that comes then learns who has it.
+func TestErrorWhileALockIsHandedOver(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+			other := locker.NewClient(s.Backend)
+			held := mustLock(t, other, "k", locker.TTL(ttl), locker.Label("other"))
+			ctx, cancel := context.WithCancel(t.Context())
+			failing := false
+			s.on("acquire", func(_ context.Context, next func() error) error {
+				if failing {
+					return locker.ErrUnavailable
+				}
+				err := next()
+				if err == nil {
+					cancel()
+					time.Sleep(time.Millisecond)
+				}
+				return err
+			})
+			a := asks(t.Context(), c, "k", locker.TTL(ttl), locker.Label("ours"))
+			b := asks(ctx, c, "k", locker.TTL(ttl), locker.Label("ours"))
+			time.Sleep(time.Second)
+			failing = fails
+			time.Sleep(time.Second)
+			_ = held.Unlock(t.Context())
+			failing = false
+			<-b
+			l := (<-a).lease
+			short, end := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			defer end()
+			start := time.Now()
+			_, err := c.Lock(short, "k", locker.TTL(ttl), locker.Label("ours"))
+			t.Log(time.Since(start), err)
+			var h *locker.HeldError
+			if !errors.As(err, &h) || h.Label != "ours" || errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("fails %v: %v", fails, err)
+			}
+			_ = l.Unlock(t.Context())
+			_ = other.Close()
+		})
+	}
+}
+
+// The 50 ms count from the answer of the store, whatever hooks do meanwhile.
+func TestHandoversEnd50msAfterTheGrant(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		first := mustLock(t, c, "k", locker.TTL(ttl))
+		var granted time.Time
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Attempted: func(a lockertrace.Attempt) {
+			if a.Err == nil {
+				granted = time.Now()
+				time.Sleep(200 * time.Millisecond)
+			}
+		}})
+		a := asks(ctx, c, "k", locker.TTL(ttl))
+		b := asks(t.Context(), c, "k", locker.TTL(ttl))
+		_ = first.Unlock(t.Context())
+		l := (<-a).lease
+		time.Sleep(time.Millisecond)
+		_ = l.Unlock(t.Context())
+		l2 := (<-b).lease
+		if l2.Token() == l.Token() {
+			t.Errorf("handed over %v after the grant", time.Since(granted))
+		}
+		_ = l2.Unlock(t.Context())
+	})
+}
+
+// They are over while the machine is suspended, too.
+func TestHandoversEndOnASuspendedMachine(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l, b := block(t, c, s, t.Context(), t.Context())
+		locker.SleepMachine(t)(time.Second)
+		_ = l.Unlock(t.Context())
+		l2 := (<-b).lease
+		if l2.Token() == l.Token() {
+			t.Errorf("handed over after a second")
+		}
+		_ = l2.Unlock(t.Context())
+	})
+}
+
+// noTokens grants locks without tokens, and says that there are many.
+type noTokens struct{ locker.Backend }
+
+func (n noTokens) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := n.Backend.Acquire(ctx, req)
+	g.Fence = 0
+	return g, err
+}
+
+// Without tokens, there is none for another lease.
+func TestHandoverWithoutTokens(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		s.Backend = noTokens{s.Backend}
+		l, b := block(t, c, s, t.Context(), t.Context())
+		_ = l.Unlock(t.Context())
+		l2 := (<-b).lease
+		if l2.Fence() != 0 {
+			t.Errorf("token %d of a store that issues none", l2.Fence())
+		}
+		_ = l2.Unlock(t.Context())
+	})
+}
