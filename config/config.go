@@ -37,6 +37,9 @@ type Config struct {
 	// Label names the holders of locks for people, see locker.Label. Nil: the program's own default, or host and process
 	// ID. Empty: locks have no label.
 	Label *string `yaml:"label,omitempty" json:"label,omitempty"`
+	// NoLocalHandover keeps locks from being handed over within the process, see locker.NoLocalHandover. False: the
+	// program's own default, or they are.
+	NoLocalHandover bool `yaml:"no_local_handover,omitempty" json:"no_local_handover,omitempty"`
 	// Log is the level from which on locks are logged: "debug", "info" or "warn". See package middleware/logging.
 	// Empty: they are not.
 	Log string `yaml:"log,omitempty" json:"log,omitempty"`
@@ -382,8 +385,8 @@ func Open(ctx context.Context, url string, opts ...locker.Option) (*Opened, erro
 // servers: if one is down, the first call for a lock reports it. With Log or Logger in c, servers are asked for their
 // settings in the background, and a warning is logged for each setting that weakens a promise.
 //
-// opts are the program's defaults for all calls. TTL, Patience and Label in c override them, and options of a call
-// override both.
+// opts are the program's defaults for all calls. TTL, Patience, Label and NoLocalHandover in c override them, and
+// options of a call override both.
 func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -405,6 +408,9 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 	}
 	if own.Label != nil {
 		opts = append(opts, locker.Label(*own.Label))
+	}
+	if own.NoLocalHandover {
+		opts = append(opts, locker.NoLocalHandover())
 	}
 	return &Opened{own.wrap(client, opts), client, k.InProcess}, nil
 }

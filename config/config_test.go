@@ -138,10 +138,11 @@ func TestTheDocumentationNamesEverySetting(t *testing.T) {
 
 // What messages list as known. All of these lists are here, so that a new setting changes one file of tests.
 const (
-	fieldsOfAll = "backend, prefix, ttl, patience, label, log, tracing, retry, redis, redlock" // in a file
+	// fieldsOfAll are the fields of a file.
+	fieldsOfAll = "backend, prefix, ttl, patience, label, no_local_handover, log, tracing, retry, redis, redlock"
 	// parametersOfAll are the parameters that a URL of any backend may have.
-	parametersOfAll = "prefix, ttl, patience, label, log, tracing, retry_for, retry_base, retry_most, retry_budget, " +
-		"retry_on_held, retry"
+	parametersOfAll = "prefix, ttl, patience, label, no_local_handover, log, tracing, retry_for, retry_base, " +
+		"retry_most, retry_budget, retry_on_held, retry"
 	parametersOfRedis   = parametersOfAll + ", driver, password_file, db, timeout, guard, replicas, replicas_timeout"
 	parametersOfRedlock = parametersOfAll + ", budget, guard, driver, password_file, db, timeout"
 	fieldsOfRetry       = "for, base, most, budget, on_held"
@@ -158,8 +159,8 @@ func TestPaths(t *testing.T) {
 	one := []string{"db", "timeout", "guard"}
 	sentinel := []string{"sentinel", "sentinel.master", "sentinel.addrs", "sentinel.username", "sentinel.password",
 		"sentinel.password_file"}
-	want := []string{"backend", "prefix", "ttl", "patience", "label", "log", "tracing", "retry.for", "retry.base",
-		"retry.most", "retry.budget", "retry.on_held", "retry",
+	want := []string{"backend", "prefix", "ttl", "patience", "label", "no_local_handover", "log", "tracing", "retry.for",
+		"retry.base", "retry.most", "retry.budget", "retry.on_held", "retry",
 		"redlock.budget", "redlock.nodes"}
 	for path, names := range map[string][]string{
 		"redis.": slices.Concat(reach, one, sentinel, []string{"addr", "cluster", "cluster.addrs", "replicas",

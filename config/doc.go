@@ -39,6 +39,7 @@
 //	patience       how long a waiting Lock tolerates a failing store; 6s if not given, see locker.Patience
 //	label          names the holders of locks for people; host and process ID if not given, and it may be empty, see
 //	               locker.Label
+//	no_local_handover    true: the store hands over locks within the process, too, see locker.NoLocalHandover
 //	prefix         put before every key; lock: if not given, and it may be empty
 //	driver         goredis, redigo, rueidis, valkey, or any other that is registered
 //	db             number of the Redis database
@@ -76,6 +77,7 @@
 //	prefix: "lock:"
 //	patience: 6s              # how long a waiting Lock tolerates a failing store
 //	label: orders             # names the holders of locks; host and process ID without it
+//	no_local_handover: true   # the store hands over locks within the process, too
 //	log: info                 # debug, info or warn; locks are not logged without it
 //	tracing: true             # if the program imports config/tracing
 //	retry:                    # retry: {} is with all defaults
@@ -124,7 +126,7 @@
 //
 //	LOCKER_URL                      replaces the whole file; the variables below override it
 //	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX  LOCKER_PATIENCE  LOCKER_LABEL  LOCKER_LOG
-//	LOCKER_TRACING (true or false)
+//	LOCKER_NO_LOCAL_HANDOVER (true or false)  LOCKER_TRACING (true or false)
 //	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE  LOCKER_RETRY_MOST  LOCKER_RETRY_BUDGET
 //	LOCKER_RETRY_ON_HELD (true or false)
 //	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT  LOCKER_REDIS_GUARD

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +20,8 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
+	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
 )
 
@@ -169,6 +173,41 @@ func TestWhichLabelWins(t *testing.T) {
 		_, err = config.Parse("memory:?label=" + bad)
 		complains(t, err, "URL: label: a label has at most 64 bytes of printable UTF-8 text, without | and +")
 	}
+}
+
+func TestWhereLocksAreHandedOver(t *testing.T) {
+	local := func(url string, opts ...locker.Option) (woken int32) {
+		virtual.Test(t, func(t *testing.T) {
+			var n atomic.Int32
+			ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Woken: func(w lockertrace.Wake) {
+				if w.Reason == lockertrace.WakeLocal {
+					n.Add(1)
+				}
+			}})
+			l := open(t, url, opts...)
+			var wg sync.WaitGroup
+			for range 5 { // the first two ask the store
+				wg.Go(func() {
+					lease, err := l.Lock(ctx, "k")
+					assert.NoError(t, err)
+					time.Sleep(time.Millisecond)
+					assert.NoError(t, lease.Unlock(ctx))
+				})
+			}
+			wg.Wait()
+			woken = n.Load()
+		})
+		return woken
+	}
+	assert.Positive(t, local("xpatient:"))
+	assert.Zero(t, local("xpatient:?no_local_handover=true"))
+	assert.Positive(t, local("xpatient:?no_local_handover=false"))
+	assert.Zero(t, local("xpatient:?no_local_handover=false", locker.NoLocalHandover()), "the program's default")
+	c, err := config.Load(file(t, "backend: memory", "no_local_handover: true"))
+	require.NoError(t, err)
+	assert.Equal(t, "memory:?no_local_handover=true", c.String())
+	require.NoError(t, c.Overlay([]string{"LOCKER_NO_LOCAL_HANDOVER=false"}))
+	assert.False(t, c.NoLocalHandover)
 }
 
 func TestWhichPatienceWins(t *testing.T) {

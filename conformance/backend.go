@@ -29,6 +29,28 @@ var backendProperties = []property[Harness]{
 			"be told that somebody else has its lock.",
 		acquireTwiceIsGrantedTwice,
 	},
+	{
+		"FenceBlocksDoNotOverlap",
+		"All fencing tokens of a grant are issued with it: every later grant of the key, by whatever call and however " +
+			"the lock became free, has greater ones.",
+		"The Client gives the tokens to its callers without asking the store: with a token of two grants, the resource " +
+			"cannot tell a stale holder from the new one.",
+		fenceBlocksDoNotOverlap,
+	},
+	{
+		"NoMoreTokensThanAsked",
+		"A grant has no more fencing tokens than its request asks for, and at most one if it asks for none.",
+		"The Client asks for many only while its callers wait: if each grant took many, the counter would advance " +
+			"faster than the clock from which it starts again.",
+		noMoreTokensThanAsked,
+	},
+	{
+		"FirstTokenActsForAll",
+		"Extend, Verify and Release of a lock with several fencing tokens work with the first of them, until it is " +
+			"released.",
+		"The backend does not learn which caller has the lock: leases would end although nobody else has it.",
+		firstTokenActsForAll,
+	},
 
 	{
 		"TTLIsKept",

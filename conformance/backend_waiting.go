@@ -30,18 +30,20 @@ type queued struct {
 	wait    *locker.Wait
 	done    chan struct{} // closed when it has returned
 
-	o   *holding
-	err error
-	at  time.Time
+	o     *holding
+	grant locker.Grant
+	err   error
+	at    time.Time
 }
 
 // queue calls Queue as a Client does.
 func queue(ctx context.Context, b locker.Backend, key string, ttl time.Duration) *queued {
-	return queueFor(ctx, b, key, ttl, 0, nil)
+	return queueFor(ctx, b, request(key, ttl), 0, nil)
 }
 
-// queueFor is queue with a patience, and a channel that is closed when the Client is.
-func queueFor(ctx context.Context, b locker.Backend, key string, ttl, patience time.Duration, closing <-chan struct{},
+// queueFor is queue with a request, a patience, and a channel that is closed when the Client is.
+func queueFor(
+	ctx context.Context, b locker.Backend, req locker.Request, patience time.Duration, closing <-chan struct{},
 ) *queued {
 	q := &queued{waiting: make(chan struct{}), done: make(chan struct{})}
 	ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(w lockertrace.Waiting) {
@@ -50,7 +52,6 @@ func queueFor(ctx context.Context, b locker.Backend, key string, ttl, patience t
 			close(q.waiting)
 		}
 	}})
-	req := request(key, ttl)
 	req.Wait = locker.NewWait(ctx, patience, closing)
 	q.wait = req.Wait
 	go func() {
@@ -59,7 +60,7 @@ func queueFor(ctx context.Context, b locker.Backend, key string, ttl, patience t
 		g, err := b.(locker.Queuer).Queue(ctx, req)
 		q.at = time.Now()
 		if q.err = err; err == nil {
-			q.o = held(b, req, sent, g)
+			q.o, q.grant = held(b, req, sent, g), g
 		}
 	}()
 	return q
@@ -125,7 +126,7 @@ func queueSaysWhatItSawLast(t testing.TB, h Harness) {
 		defer cancel()
 		closing := make(chan struct{})
 		for end := time.Now().Add(recovery); ; { // a fault may have been just before
-			q = queueFor(ctx, bs[1], "k", longTTL, patience, closing)
+			q = queueFor(ctx, bs[1], request("k", longTTL), patience, closing)
 			select {
 			case <-q.waiting:
 			case <-q.done:
@@ -167,7 +168,7 @@ func queueSaysWhatItSawLast(t testing.TB, h Harness) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	q = queueFor(ctx, bs[1], "k", longTTL, time.Hour, nil)
+	q = queueFor(ctx, bs[1], request("k", longTTL), time.Hour, nil)
 	q.waits(t)
 	up := s.Down()
 	time.Sleep(4 * time.Second)

@@ -14,17 +14,6 @@ import (
 
 // storeFlaws are mistakes of stores and their backends.
 var storeFlaws = []flaw{
-	{name: "checks that the lock is free, then takes it in a second step", fails: []string{"MutualExclusion"},
-		role: polls, store: func(s *store) {
-			acquire := s.acquire
-			s.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
-				if i, _ := s.mem.Inspect(ctx, req.Key); i.State == inspect.Free {
-					time.Sleep(latency)
-					s.delete(req.Key)
-				}
-				return acquire(ctx, req)
-			}
-		}},
 	{name: "a wild remaining time", fails: []string{"TryLockHeld"}, store: func(s *store) {
 		acquire := s.acquire
 		s.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -217,6 +206,57 @@ var storeFlaws = []flaw{
 		}},
 	{name: "takes its own lock for another's", fails: []string{"AcquireTwiceIsGrantedTwice"}, store: forgetsOwner},
 
+	{name: "a lock that expires has one token, whatever was granted", fails: []string{"FenceBlocksDoNotOverlap"},
+		store: func(s *store) {
+			unused := uint64(0)
+			s.attempts(func(next acquireCall) acquireCall {
+				return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+					before := s.of(req.Key)
+					g, err := next(ctx, req)
+					s.with(func() {
+						if err == nil && before.expired() {
+							unused += uint64(max(1, before.Fences) - 1)
+						}
+						g.Fence -= unused
+					})
+					return g, err
+				}
+			})
+		}},
+	{name: "prefers clients with many callers", fails: []string{"CallersShareWithOthers"}, store: func(s *store) {
+		queue, busy := s.queue, time.Time{}
+		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			for wait := req.Fences <= 1; wait; {
+				s.with(func() { wait = time.Since(busy) < 200*time.Millisecond })
+				time.Sleep(10 * time.Millisecond)
+			}
+			s.with(func() {
+				if req.Fences > 1 {
+					busy = time.Now()
+				}
+			})
+			return queue(ctx, req)
+		}
+	}},
+	{name: "always grants as many tokens as it can", fails: []string{"NoMoreTokensThanAsked"},
+		store: func(s *store) {
+			s.attempts(func(next acquireCall) acquireCall {
+				return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+					req.Fences = locker.MaxFences
+					return next(ctx, req)
+				}
+			})
+		}},
+	{name: "verifies the last token of a grant", fails: []string{"FirstTokenActsForAll"}, store: func(s *store) {
+		verify := s.verify
+		s.verify = func(ctx context.Context, req locker.Request) error {
+			if req.Fences > 1 {
+				return &locker.NotHeldError{Reason: locker.LostSuperseded}
+			}
+			return verify(ctx, req)
+		}
+	}},
+
 	{name: "attempts whose caller has left are not undone", fails: []string{"CancelledAttemptsLeaveNothing"},
 		store: func(s *store) {
 			s.abandoned(func(req locker.Request, hung bool) {
@@ -371,8 +411,19 @@ var storeFlaws = []flaw{
 			return queue(ctx, req)
 		}
 	}},
-	{name: "declares an order but has none", fails: []string{"ServedInOrder"}, role: polls,
-		change: func(h *Harness) { h.FIFO = true }},
+	{name: "declares an order but has none", fails: []string{"ServedInOrder"}, store: func(s *store) {
+		queue, slow := s.queue, false
+		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			if s.of(req.Key).held() {
+				req.Wait.Held(&locker.HeldError{Label: s.of(req.Key).Label})
+				s.with(func() { slow = !slow })
+				if slow { // others that come later are in the queue before
+					time.Sleep(5 * time.Millisecond)
+				}
+			}
+			return queue(ctx, req)
+		}
+	}},
 	{name: "a waiter that has left is served", fails: []string{"LeavingWaiterStallsNobody"}, store: func(s *store) {
 		queue := s.queue
 		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {

@@ -36,8 +36,9 @@ type Harness struct {
 	// Unfenced declares that the store issues no fencing tokens. The token of every grant must then be 0.
 	Unfenced bool
 
-	// FIFO declares that clients acquire a lock in the order in which they began to wait for it. If it is false, the
-	// property ServedInOrder is skipped.
+	// FIFO declares that clients acquire a lock in the order in which they began to wait for it. A client may give it to
+	// further callers of its own before, see [locker.NoLocalHandover]. If it is false, the properties ServedInOrder and
+	// CallersShareWithOthers are skipped.
 	FIFO bool
 
 	// Labels declares that the store keeps the labels of holders, see [locker.Label]. If it is false, the property

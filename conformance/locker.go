@@ -95,6 +95,29 @@ var lockerProperties = []property[Harness]{
 		fenceSurvivesRestart,
 	},
 	{
+		"CallersShareALock",
+		"Callers of one client that want a lock exclude each other and the callers of other clients, each has a greater " +
+			"token than the holder before it, and nothing is left, whichever way the lock goes from one to the next.",
+		"A client may hand a lock over without the store: only the client then prevents two holders at once, or a token " +
+			"that is used twice.",
+		callersShareALock,
+	},
+	{
+		"CallersHaveLeasesOfTheirOwn",
+		"If callers of one client have a lock one after the other, the lease of an earlier one has ended: its Extend fails " +
+			"with ErrUnlocked, and a second Unlock leaves the lease of the later one unchanged.",
+		"The store has one owner for all of them: a second Unlock in a defer statement would release the lock of the " +
+			"next caller.",
+		callersHaveLeasesOfTheirOwn,
+	},
+	{
+		"CallersShareWithOthers",
+		"A caller of another client is served soon, although callers of one client lock and unlock without a pause: it " +
+			"waits for 50 ms and two holders.",
+		"A client that hands a lock over to its own callers keeps it from all others meanwhile.",
+		callersShareWithOthers,
+	},
+	{
 		"NothingIsLeft",
 		"When locks are unlocked or expired and their waiters are gone, the store keeps nothing of them except " +
 			"counters.",
@@ -309,11 +332,13 @@ var lockerProperties = []property[Harness]{
 }
 
 // contend lets several callers of each Locker acquire k repeatedly, with Lock and with TryLock. It calls inside for
-// each lease, which must unlock it. asked is the time at which the successful call began.
+// each lease, which must unlock it. asked is the time at which the successful call began. The store hands the lock over
+// each time, because it is what is under test; CallersShareALock is about hand-overs within a Locker.
 func contend(t testing.TB, ls []locker.Locker, rounds int,
 	inside func(lease locker.Lease, asked time.Time)) (holds int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 6*hangLimit)
 	defer cancel()
+	opts := []locker.Option{locker.TTL(longTTL), locker.NoLocalHandover()}
 	var wg sync.WaitGroup
 	for _, l := range ls {
 		for _, waits := range []bool{true, true, false, false} {
@@ -325,13 +350,13 @@ func contend(t testing.TB, ls []locker.Locker, rounds int,
 						call = l.Lock
 					}
 					asked := time.Now()
-					lease, err := call(ctx, "k", locker.TTL(longTTL))
+					lease, err := call(ctx, "k", opts...)
 					for pause := time.Millisecond; err != nil && !waits &&
 						ctx.Err() == nil; pause = min(2*pause, 32*time.Millisecond) {
 						// on a store of several nodes, an attempt may fail although nobody has acquired the lock
 						time.Sleep(pause)
 						asked = time.Now()
-						lease, err = call(ctx, "k", locker.TTL(longTTL))
+						lease, err = call(ctx, "k", opts...)
 					}
 					if err != nil {
 						t.Errorf("repeated Lock or TryLock: expected a lease, seen %v", err)

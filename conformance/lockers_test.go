@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 )
 
 type (
@@ -101,6 +102,7 @@ func instead(of error, answer error) func(error) error {
 type badLease struct {
 	locker.Lease
 	key            func() string
+	fence          func() uint64
 	unlock, extend func(ctx context.Context) error
 	until          func() time.Time
 	err            func() error
@@ -114,6 +116,13 @@ func (b *badLease) Key() string {
 		return b.key()
 	}
 	return b.Lease.Key()
+}
+
+func (b *badLease) Fence() uint64 {
+	if b.fence != nil {
+		return b.fence()
+	}
+	return b.Lease.Fence()
 }
 
 func (b *badLease) Unlock(ctx context.Context) error {
@@ -260,8 +269,36 @@ func waitsForOthers(l *flawedLocker) {
 	})(l)
 }
 
+// ofOwner has change make the lease of a caller from those of the first and of the last caller with the same owner
+// value.
+func ofOwner(change func(lease, first locker.Lease, last func() locker.Lease) locker.Lease) func(*flawedLocker) {
+	return func(l *flawedLocker) {
+		var firsts, lasts sync.Map // leases by owner value
+		leases(func(lease locker.Lease) locker.Lease {
+			first, _ := firsts.LoadOrStore(lease.Token(), lease)
+			lasts.Store(lease.Token(), lease)
+			return change(lease, first.(locker.Lease), func() locker.Lease {
+				last, _ := lasts.Load(lease.Token())
+				return last.(locker.Lease)
+			})
+		})(l)
+	}
+}
+
 // lockerFlaws are mistakes of lockers over a sound store.
 var lockerFlaws = []flaw{
+	{name: "TryLock checks that the lock is free, then takes it in a second step", fails: []string{"MutualExclusion"},
+		role: polls, client: func(l *flawedLocker) {
+			next := l.tryLock
+			l.tryLock = func(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+				store, _ := locker.As[inspect.Inspector](l.Locker)
+				if i, _ := store.Inspect(ctx, key); i.State == inspect.Free {
+					time.Sleep(latency)
+					_, _ = store.ForceRelease(ctx, key, "")
+				}
+				return next(ctx, key, opts...)
+			}
+		}},
 	{name: "a lease reports the name of its key on the store", fails: []string{"LeaseDescribesItself"},
 		client: leases(func(l locker.Lease) locker.Lease {
 			return &badLease{Lease: l, key: func() string { return "locks:" + l.Key() }}
@@ -307,6 +344,20 @@ var lockerFlaws = []flaw{
 		client: leases(func(l locker.Lease) locker.Lease {
 			return &badLease{Lease: l, unlock: func(ctx context.Context) error {
 				if err := l.Unlock(ctx); !errors.Is(err, locker.ErrUnlocked) {
+					return err
+				}
+				return nil
+			}}
+		})},
+	{name: "callers to whom a lock is handed over have the same token", fails: []string{"CallersShareALock"},
+		client: ofOwner(func(lease, first locker.Lease, _ func() locker.Lease) locker.Lease {
+			return &badLease{Lease: lease, fence: first.Fence}
+		})},
+	{name: "a second unlock is one of the owner's last lease", fails: []string{"CallersHaveLeasesOfTheirOwn"},
+		client: ofOwner(func(lease, _ locker.Lease, last func() locker.Lease) locker.Lease {
+			return &badLease{Lease: lease, unlock: func(ctx context.Context) error {
+				if err := lease.Unlock(ctx); err != nil {
+					_ = last().Unlock(ctx)
 					return err
 				}
 				return nil

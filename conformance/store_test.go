@@ -367,6 +367,7 @@ func (s *store) tokens(f func(fence uint64, before grant) uint64) {
 	shown := map[uint64]uint64{}
 	s.attempts(func(next acquireCall) acquireCall {
 		return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			req.Fences = 1 // f does not know of others
 			before := s.of(req.Key)
 			g, err := next(ctx, req)
 			if err == nil {

@@ -18,13 +18,14 @@ const (
 	operation  = attribute.Key("locker.operation")
 	result     = attribute.Key("locker.outcome")
 	errorType  = attribute.Key("error.type")
+	handover   = attribute.Key("locker.handover")
 	lostReason = attribute.Key("locker.lost.reason")
 	nodeName   = attribute.Key("locker.node.name")
 	keyClass   = attribute.Key("locker.key.class")
 )
 
 // labels are the attributes of a measurement. Empty ones are omitted.
-type labels struct{ op, outcome, kind, reason, node, class string }
+type labels struct{ op, outcome, kind, handover, reason, node, class string }
 
 // Boundaries of histograms, in seconds. The defaults of OpenTelemetry are for milliseconds.
 var (
@@ -151,7 +152,7 @@ func (l labels) attributes() (attrs []attribute.KeyValue) {
 		key   attribute.Key
 		value string
 	}{
-		{operation, l.op}, {result, l.outcome}, {errorType, l.kind},
+		{operation, l.op}, {result, l.outcome}, {errorType, l.kind}, {handover, l.handover},
 		{lostReason, l.reason}, {nodeName, l.node}, {keyClass, l.class},
 	} {
 		if a.value != "" {

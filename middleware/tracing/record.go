@@ -31,6 +31,7 @@ type record struct {
 
 	mu        sync.Mutex
 	attempts  int
+	granted   bool              // an attempt has acquired the lock
 	holder    string            // the label of the holder that was seen last
 	waiting   time.Time         // when the call began to wait; zero if it did not wait
 	acquired  time.Time         // when the call returned with a lease; zero before
@@ -86,6 +87,7 @@ func (s *scope) newHold(op op, keys []string, span trace.Span) *record {
 func (a *record) attempted(t lockertrace.Attempt) {
 	a.mu.Lock()
 	a.attempts++
+	a.granted = t.Err == nil
 	a.saw(t.Err)
 	a.mu.Unlock()
 	if a.call.recording {
@@ -179,9 +181,14 @@ func (a *record) finished(ctx context.Context, err error, attrs ...attribute.Key
 	a.mu.Lock()
 	a.saw(err)
 	attempts, waiting, holder := a.attempts, a.waiting, a.holder
+	way := ""
+	if err == nil && !waiting.IsZero() && !a.granted { // the hook Woken would cost an allocation
+		way = "local"
+		attrs = append(attrs, handover.String(way))
+	}
 	a.mu.Unlock()
 
-	m, l := a.metrics, labels{op: ops[a.op], outcome: outcome, kind: kind, class: a.class}
+	m, l := a.metrics, labels{op: ops[a.op], outcome: outcome, kind: kind, handover: way, class: a.class}
 	m.seconds(ctx, m.acquire, now.Sub(a.begun), l)
 	if attempts > 0 && wanted(ctx, m.attempts) {
 		m.attempts.Record(ctx, int64(attempts), m.with(l).record...)

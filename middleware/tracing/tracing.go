@@ -9,7 +9,9 @@
 //   - locker.lock is a call of Lock or TryLock, including the waiting. The attribute locker.operation says which. Its
 //     events are locker.attempt, locker.wait, locker.wake and, on backends with several nodes, locker.vote. It has at
 //     most 64 events; the attribute locker.events.dropped is the number of the others. If the lock was held, the
-//     attribute locker.holder is the label of the holder that the call has seen last; see locker.Label.
+//     attribute locker.holder is the label of the holder that the call has seen last; see locker.Label. If another
+//     caller of the same Client has handed the lock over, without the store, the attribute locker.handover is "local";
+//     see locker.NoLocalHandover. There is no attempt then.
 //   - locker.lock with the operation trylockmany is the step of locker.LockAll and locker.TryLockAll that acquires all
 //     locks at once, if the Locker can do that. The attribute locker.keys is their number. Each lock then has spans of
 //     its own for what happens later. If the outcome is "held" or "unsupported", each lock may be acquired by itself
@@ -56,7 +58,8 @@
 //	locker.term.overruns          {term}        leaders that have not stopped in time
 //
 // Their attributes are locker.operation, locker.outcome, error.type, locker.lost.reason and locker.node.name, and with
-// [WithKeyClass] also locker.key.class, on most of them. Each has few values.
+// [WithKeyClass] also locker.key.class, on most of them. The durations of the acquisition and of the waiting also have
+// locker.handover, as the span has. Each has few values.
 //
 // # What is not recorded
 //

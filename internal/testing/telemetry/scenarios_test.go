@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,6 +67,58 @@ var scenarios = []scenario{
 		lock.attempts {operation=lock outcome=acquired} 2: 2
 		lock.contentions {operation=lock} 1
 		lock.wait.duration {operation=lock outcome=acquired} 1: 2
+		lock.waiters {} 0
+	`},
+	{"handed over within the client", func(r *recorder, s *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key))
+		var wg sync.WaitGroup
+		for range 3 { // the second of them asks for several tokens, because the third waits
+			wg.Go(func() {
+				lease := must(l.Lock(r.request(), key))
+				time.Sleep(10 * time.Millisecond)
+				_ = lease.Unlock(r.request())
+			})
+			time.Sleep(time.Second)
+		}
+		_ = lease.Unlock(r.request())
+		wg.Wait()
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.lock 0s-3s in request
+			attempts=1 fence=2 holder=web-7 operation=lock outcome=acquired waited=3
+			0s wait: remaining=10
+			3s wake: slept=3 wake.reason=handover
+			3s attempt: duration=3 outcome=acquired
+		locker.lock 1s-3.01s in request
+			attempts=1 fence=3 holder=web-7 operation=lock outcome=acquired waited=2.01
+			1s wait: remaining=0
+			3s wake: slept=2 wake.reason=front
+			3.01s wake: slept=0.01 wake.reason=handover
+			3.01s attempt: duration=0.01 outcome=acquired
+		locker.lock 2s-3.02s in request
+			attempts=0 fence=4 handover=local holder=web-7 operation=lock outcome=acquired waited=1.02
+			2s wait: remaining=0
+			3.02s wake: slept=1.02 wake.reason=local
+		locker.unlock 3s-3s in request of locker.lock
+			held=3 operation=unlock outcome=unlocked remaining=6.898 renewals.failed=0 renewals=0
+		locker.unlock 3.01s-3.01s in request of locker.lock
+			held=0.01 operation=unlock outcome=unlocked remaining=9.888 renewals.failed=0 renewals=0
+		locker.unlock 3.02s-3.02s in request of locker.lock
+			held=0.01 operation=unlock outcome=unlocked remaining=9.888 renewals.failed=0 renewals=0
+		locker.unlock 3.03s-3.03s in request of locker.lock
+			held=0.01 operation=unlock outcome=unlocked remaining=9.878 renewals.failed=0 renewals=0
+	`, `
+		lease.active {} 0
+		lease.hold.duration {outcome=unlocked} 4: 3.03
+		lease.remaining {} 4: 36.55
+		lock.acquire.duration {handover=local operation=lock outcome=acquired} 1: 1.02
+		lock.acquire.duration {operation=lock outcome=acquired} 3: 5.01
+		lock.attempts {operation=lock outcome=acquired} 3: 3
+		lock.contentions {operation=lock} 3
+		lock.wait.duration {handover=local operation=lock outcome=acquired} 1: 1.02
+		lock.wait.duration {operation=lock outcome=acquired} 2: 5.01
 		lock.waiters {} 0
 	`},
 	{"held", func(r *recorder, _ *store, l locker.Locker) {
