@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,9 +95,9 @@ func TestErrorWhileALockIsHandedOver(t *testing.T) {
 			other := locker.NewClient(s.Backend)
 			held := mustLock(t, other, "k", locker.TTL(ttl), locker.Label("other"))
 			ctx, cancel := context.WithCancel(t.Context())
-			failing := false
+			var failing atomic.Bool
 			s.on("acquire", func(_ context.Context, next func() error) error {
-				if failing {
+				if failing.Load() {
 					return locker.ErrUnavailable
 				}
 				err := next()
@@ -109,10 +110,10 @@ func TestErrorWhileALockIsHandedOver(t *testing.T) {
 			a := asks(t.Context(), c, "k", locker.TTL(ttl), locker.Label("ours"))
 			b := asks(ctx, c, "k", locker.TTL(ttl), locker.Label("ours"))
 			time.Sleep(time.Second)
-			failing = fails
+			failing.Store(fails)
 			time.Sleep(time.Second)
 			_ = held.Unlock(t.Context())
-			failing = false
+			failing.Store(false)
 			<-b
 			l := (<-a).lease
 			short, end := context.WithTimeout(t.Context(), 5*time.Millisecond)
