@@ -126,9 +126,7 @@ func callersShareWithOthers(t testing.TB, h Harness) {
 	}
 	late, _ := h.milliseconds()
 	limit := 50*time.Millisecond + 2*hold + 2*late // of two hand-overs by the store
-	if h.Bubble == nil {
-		limit = hangLimit // what a busy machine adds has no limit
-	}
+	fastest := hangLimit
 	for i := range times {
 		time.Sleep(50*time.Millisecond + time.Duration(i)*7*time.Millisecond) // at different moments of a hand-over
 		start := time.Now()
@@ -138,10 +136,14 @@ func callersShareWithOthers(t testing.TB, h Harness) {
 			t.Fatalf("Lock while callers of another client lock without a pause: expected a lease, seen %v", err)
 		}
 		unlock(t, lease)
-		if took > limit {
-			t.Errorf("Lock while callers of another client lock without a pause: expected a lease within %v, seen it "+
-				"after %v", limit, took)
-			return
+		fastest = min(fastest, took)
+		if h.Bubble != nil && took > limit { // in real time the fastest counts
+			fastest = took
+			break
 		}
+	}
+	if fastest > limit {
+		t.Errorf("Lock while callers of another client lock without a pause: expected a lease within %v, seen it after %v",
+			limit, fastest)
 	}
 }
