@@ -107,12 +107,23 @@ type Request struct {
 	// locks are taken returns an error that matches ErrInvalid if it is too long.
 	MinHold time.Duration
 
-	// Fences, for Queue and Acquire, is how many fencing tokens the Client would like, at most MaxFences. It is more than
-	// one while other callers of the Client wait for the lock. The backend may grant fewer; see Grant.Fences.
+	// Fences, for Acquire and Queue, is how many fencing tokens the Client would like, at most MaxFences. It is more than
+	// one while other callers of the Client wait for the lock. The backend may grant fewer; see Grant.Fences. In Queue,
+	// FencesNow says whether others have come meanwhile.
 	Fences int
 
 	// Wait, for Queue, is what is known of the wait, and says how it goes on. It is not nil.
 	Wait *Wait
+}
+
+// FencesNow returns how many fencing tokens the Client would like at this moment, 1 to MaxFences. A Queuer calls it when
+// it draws the tokens, which may be long after the call of Queue began. It may be called until Queue returns, by any
+// goroutine, and does not block.
+func (r *Request) FencesNow() int {
+	if r.Wait != nil && r.Wait.others != nil && r.Wait.others() {
+		return MaxFences
+	}
+	return min(max(1, r.Fences), MaxFences)
 }
 
 // MaxFences is the largest number of fencing tokens that a [Request] asks for.

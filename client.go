@@ -202,7 +202,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	}
 	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
 	trace := lockertrace.From(ctx)
-	if queue != nil && o.local(ctx) && queue.others() {
+	if queue != nil && queue.shares(o.local(ctx)) {
 		req.Fences = MaxFences
 	}
 	var granted Grant
@@ -242,7 +242,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 // of completes req, to which g was granted, for later requests. It returns when the request was sent that set the TTL;
 // start is when the call began.
 func (g *Grant) of(req *Request, start time.Time) (sent time.Time) {
-	req.Fence, req.Fences, req.Private = g.Fence, min(g.Fences, req.Fences), g.Private
+	req.Fence, req.Fences, req.Private = g.Fence, min(g.Fences, MaxFences), g.Private
 	if g.Token != "" {
 		req.Token = g.Token
 	}

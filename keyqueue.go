@@ -42,6 +42,7 @@ type keyQueue struct {
 	fences int         // how many tokens of local are left
 	until  time.Time   // when local ends
 	ending *time.Timer // ends local
+	alone  bool        // what the caller at the front acquires is not handed over
 
 	granted time.Time // when the answer came that the caller at the front has the lock
 
@@ -80,7 +81,7 @@ func (qs *keyQueues) join(
 			qs.byKey = make(map[string]*keyQueue)
 		}
 		q = &keyQueue{queues: qs, key: key}
-		q.trace = trace
+		q.trace, q.others = trace, q.waited
 		qs.byKey[key] = q
 		qs.mu.Unlock()
 		return q, nil, nil
@@ -140,11 +141,20 @@ func (q *keyQueue) quit(w *caller, position *list.Element) *lease {
 	}
 }
 
-// others reports whether callers wait behind the one at the front.
-func (q *keyQueue) others() bool {
+// shares records whether the lock that the caller at the front acquires may be handed over. It reports whether callers
+// wait that it could be handed over to.
+func (q *keyQueue) shares(local bool) bool {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	return q.waiting.Len() > 0
+	q.alone = !local
+	return local && q.waiting.Len() > 0
+}
+
+// waited reports whether callers wait that the lock could be handed over to.
+func (q *keyQueue) waited() bool {
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	return !q.alone && q.waiting.Len() > 0
 }
 
 // leave removes the caller at the front. l is the lease that it has acquired, if it has. If the grant of l can be

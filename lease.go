@@ -110,9 +110,8 @@ func (l *lease) Extend(ctx context.Context) error {
 	if err := o.validate(l.Key()); err != nil {
 		return &Error{"extend", l.Key(), err}
 	}
-	// The next lease must not inherit what this one is about to change in the store.
-	if q := l.grant.queue; other && q != nil && l.Err() == nil {
-		q.over(l.grant)
+	if other { // the next lease must not inherit it
+		l.keep()
 	}
 	return l.call(ctx, "extend", func(ctx context.Context, cancel *context.CancelFunc) error {
 		start := time.Now()
@@ -124,8 +123,18 @@ func (l *lease) Extend(ctx context.Context) error {
 	})
 }
 
+// keep ends the hand-overs of the grant, unless l has ended.
+func (l *lease) keep() {
+	if q := l.grant.queue; q != nil && l.Err() == nil {
+		q.over(l.grant)
+	}
+}
+
 // Verify implements verifiable.
 func (l *lease) Verify(ctx context.Context) error {
+	if b, ok := l.grant.client.backend.(Binder); ok && b.Binds(ctx) {
+		l.keep()
+	}
 	return l.call(ctx, "verify", func(ctx context.Context, cancel *context.CancelFunc) error {
 		v, ok := l.grant.client.backend.(Verifier)
 		if !ok {

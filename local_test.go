@@ -69,9 +69,9 @@ func local(
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				s := newStore()
-				var b locker.Backend = s
+				var b locker.Backend = binding{verifying{s}}
 				if name == "queue" {
-					b = queuing{s}
+					b = queuingBinding{queuing{s}, binding{verifying{s}}}
 				}
 				c := locker.NewClient(b)
 				before := mustLock(t, c, "k")
@@ -170,10 +170,12 @@ func TestLockIsNotHandedOverWithinTheProcess(t *testing.T) {
 			options{locker.TTL(200 * time.Millisecond)}, options{locker.TTL(200 * time.Millisecond)},
 			after(11 * time.Millisecond),
 		},
-		"ExtendTTL has changed the TTL":   {before: extended(time.Minute)},
-		"ExtendTTL may change the TTL":    {before: extended(0)},
-		"the lock was lost":               {before: lost},
-		"the lock was lost in the moment": {before: lostNow},
+		"ExtendTTL has changed the TTL":      {before: extended(time.Minute)},
+		"ExtendTTL may change the TTL":       {before: extended(0)},
+		"something was bound to the lock":    {before: bound},
+		"something may be bound to the lock": {before: maybeBound},
+		"the lock was lost":                  {before: lost},
+		"the lock was lost in the moment":    {before: lostNow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			local(t, tt.first, tt.second, func(
@@ -230,6 +232,58 @@ func extended(ttl time.Duration) func(*testing.T, *store, *locker.Client, locker
 			t.Error(err)
 		}
 	}
+}
+
+// bindKey is the key of a value in the context of Verify: the store binds something to the lock.
+type bindKey struct{}
+
+// binding is a store that can verify leases, and bind something to their locks.
+type binding struct{ verifying }
+
+func (binding) Binds(ctx context.Context) bool { return ctx.Value(bindKey{}) != nil }
+
+type queuingBinding struct {
+	queuing
+	b binding
+}
+
+func (q queuingBinding) Binds(ctx context.Context) bool { return q.b.Binds(ctx) }
+
+func (q queuingBinding) Verify(ctx context.Context, req locker.Request) error {
+	return q.b.Verify(ctx, req)
+}
+
+func bound(t *testing.T, _ *store, _ *locker.Client, first locker.Lease) {
+	if err := locker.Verify(context.WithValue(t.Context(), bindKey{}, 1), first); err != nil {
+		t.Error(err)
+	}
+}
+
+// maybeBound binds something to the lock, and the store does not answer.
+func maybeBound(t *testing.T, s *store, _ *locker.Client, first locker.Lease) {
+	s.on("verify", hang)
+	go func() { _ = locker.Verify(context.WithValue(t.Context(), bindKey{}, 1), first) }()
+	synctest.Wait()
+	s.on("verify", nil)
+}
+
+// A lock whose lease was verified is handed over, and so is one whose former lease has tried to bind something to it.
+func TestLockThatWasVerifiedIsHandedOver(t *testing.T) {
+	local(t, nil, nil, func(t *testing.T, s *store, c *locker.Client, first locker.Lease, next <-chan granted) {
+		if err := locker.Verify(t.Context(), first); err != nil {
+			t.Error(err)
+		}
+		third := asks(t.Context(), c, "k")
+		if err := first.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		second := handed(t, first, next)
+		wantErr(t, locker.Verify(context.WithValue(t.Context(), bindKey{}, 1), first), locker.ErrUnlocked)
+		if err := second.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		handed(t, second, third)
+	})
 }
 
 func lost(t *testing.T, s *store, _ *locker.Client, first locker.Lease) {
@@ -290,6 +344,44 @@ func TestTokensAreAskedForWhileOthersWait(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A caller that waits in the store's queue asks for the tokens when it gets the lock. So two callers that come again and
+// again hand the lock over to each other.
+func TestTokensAreAskedForWhenTheLockIsGranted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		front, behind []locker.Option
+		want          bool
+	}{
+		"handed over":                   {want: true},
+		"the front has NoLocalHandover": {front: []locker.Option{locker.NoLocalHandover()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				c := locker.NewClient(queuing{newStore()})
+				first := mustLock(t, c, "k")
+				front := asks(t.Context(), c, "k", tt.front...)
+				behind := asks(t.Context(), c, "k", tt.behind...)
+				if err := first.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				second := takes(t, "the one at the front", front)
+				if err := second.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				third := takes(t, "the one behind", behind)
+				if got := third.Token() == second.Token(); got != tt.want {
+					t.Errorf("handed over within the process: %v", got)
+				}
+				if err := third.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // counting reports how many tokens are asked for.
@@ -363,8 +455,9 @@ func (s fewTokens) Acquire(ctx context.Context, req locker.Request) (locker.Gran
 type fewTokensQueued struct{ fewTokens }
 
 func (s fewTokensQueued) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	req.Fences = min(req.Fences, s.n)
-	return queuing{s.store}.Queue(ctx, req)
+	g, err := queuing{s.store}.Queue(ctx, req)
+	g.Fences = min(g.Fences, s.n)
+	return g, err
 }
 
 // The grant goes on when it is handed over: its renewals are for the lease that has the lock.

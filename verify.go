@@ -20,6 +20,15 @@ type Verifier interface {
 	Verify(ctx context.Context, req Request) error
 }
 
+// Binder is an optional interface that may be implemented by a [Verifier] by which callers bind something else to what
+// the store knows of the lock, such as a transaction that takes effect only while the lock belongs to the owner. If
+// leases of one grant have one owner value there, such a transaction of a former lease could take effect under the next
+// one. So the grant of such a lease is not handed over within the process any more.
+type Binder interface {
+	// Binds reports whether Verify with ctx binds something to the lock. It sends nothing.
+	Binds(ctx context.Context) bool
+}
+
 var errNoVerifier = fmt.Errorf("the backend cannot verify leases: %w", errors.ErrUnsupported)
 
 // Verify asks the store whether lease still has its lock, for example before the commit of what was done under the

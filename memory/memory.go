@@ -164,7 +164,7 @@ func (l *lock) held() *locker.HeldError {
 func (l *lock) granted() locker.Grant { return locker.Grant{Fence: l.fence, Fences: l.fences} }
 
 func (b *Backend) grant(l *lock, req locker.Request) {
-	l.fence, l.fences = b.fence+1, max(1, req.Fences)
+	l.fence, l.fences = b.fence+1, req.FencesNow()
 	b.fence += uint64(l.fences)
 	l.token, l.label, l.since = req.Token, req.Label, time.Now()
 	l.expires = l.since.Add(req.TTL)

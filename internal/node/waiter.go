@@ -86,7 +86,7 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if w.news != nil && w.inbox.live() {
 		channel = w.inbox.channel
 	}
-	a := w.n.attempt(&w.req)
+	a := w.attempt()
 	cmd := a.Enqueue(w.req.TTL, w.positionTTL, w.ticket, channel)
 	w.start = time.Now()
 	p, err := decodePosition(w.n.grant(w.ctx, cmd, w.req.TTL, w.n.moving(w.req.TTL), func(reply drivers.Reply, err error) {
@@ -109,9 +109,16 @@ func (w *waiter) enqueue() (script.Position, error) {
 	return p, err
 }
 
+// attempt returns the attempt of a command that draws tokens.
+func (w *waiter) attempt() script.Attempt {
+	a := w.n.attempt(&w.req)
+	a.Fences = w.req.FencesNow()
+	return a
+}
+
 // claim takes over a lock that was granted by somebody else's release.
 func (w *waiter) claim() (script.Position, error) {
-	a := w.n.attempt(&w.req)
+	a := w.attempt()
 	moving := w.n.moving(w.req.TTL)
 	if a.Fences > 1 {
 		moving = 0
