@@ -197,6 +197,60 @@ func TestMutexAfterAPanic(t *testing.T) {
 	})
 }
 
+// Goroutines that share a Mutex hand the lock over to each other.
+func TestMutexIsHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		m := locker.Mutex(c, "k", locker.TTL(time.Minute))
+		var users sync.WaitGroup
+		for range 10 {
+			users.Go(func() {
+				for range 10 {
+					m.Lock()
+					time.Sleep(time.Millisecond)
+					m.Unlock()
+				}
+			})
+		}
+		users.Wait()
+		if n := s.count("release"); n > 5 { // 100 ms of work, and 50 ms of hand-overs
+			t.Errorf("%d releases for 100 holds", n)
+		}
+	})
+}
+
+// A goroutine that has lost the lock keeps the others out until it has called Unlock. If the lock of one of them is lost
+// by then, too, it acquires another one.
+func TestMutexAfterALoss(t *testing.T) {
+	for _, late := range []time.Duration{0, 2 * ttl} {
+		bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+			m := locker.Mutex(c, "k", locker.TTL(ttl), locker.NoRenewal())
+			m.Lock()
+			locked := make(chan struct{})
+			go func() {
+				defer close(locked)
+				m.Lock()
+			}()
+			time.Sleep(ttl + late)
+			select {
+			case <-locked:
+				t.Fatal("the next one does not wait")
+			default:
+			}
+			func() {
+				defer func() {
+					if err, _ := recover().(error); !errors.Is(err, locker.ErrLost) {
+						t.Errorf("a loss: panic with %v", err)
+					}
+				}()
+				m.Unlock()
+			}()
+			<-locked
+			m.Unlock() // panics if the lock is lost
+			mustUnlock(t, mustLock(t, c, "k"))
+		})
+	}
+}
+
 func TestMutex(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		m, other := locker.Mutex(c, "k", locker.TTL(ttl)), locker.Mutex(c, "k", locker.TTL(ttl))

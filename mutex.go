@@ -22,25 +22,40 @@ type mutex struct {
 	key    string
 	opts   []Option
 
-	// mine has a value while one of the goroutines has, or waits for, the lock, so that a lease belongs to one of them.
-	// With a sync.Mutex instead, the others would stop the clock of testing/synctest.
+	// mine has a value from Lock to Unlock, so that a lease belongs to one of the goroutines even if a lock is lost. They
+	// wait for the lock together, so that it is handed over from one to the next. With a sync.Mutex instead, those that
+	// wait would stop the clock of testing/synctest.
 	mine  chan struct{}
 	lease Lease // nil if it is not locked
 }
 
 func (m *mutex) Lock() {
+	for {
+		lease, err := m.locker.Lock(context.Background(), m.key, m.opts...)
+		if err != nil {
+			panic(err)
+		}
+		if m.take(lease) {
+			return
+		}
+		_ = lease.Unlock(context.Background())
+	}
+}
+
+// take makes lease that of the goroutine that calls. It waits if another one has lost the lock and has not unlocked it.
+// It returns false if lease is lost by then.
+func (m *mutex) take(lease Lease) (taken bool) {
 	m.mine <- struct{}{}
-	locked := false
 	defer func() {
-		if !locked { // also if the Locker or a hook panics
+		if !taken { // also if a hook panics
 			<-m.mine
 		}
 	}()
-	lease, err := m.locker.Lock(context.Background(), m.key, m.opts...)
-	if err != nil {
-		panic(err)
+	if lease.Err() != nil {
+		return false
 	}
-	m.lease, locked = lease, true
+	m.lease = lease
+	return true
 }
 
 func (m *mutex) Unlock() {
