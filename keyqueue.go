@@ -172,7 +172,7 @@ func (q *keyQueue) leave(l *lease) {
 	}
 	until := q.granted.Add(min(maxLocal, g.req.TTL/localPart))
 	rest := left(until)
-	if g.queue == nil || rest <= 0 || g.over() {
+	if q.alone || g.queue == nil || rest <= 0 || g.over() {
 		q.next()
 		return
 	}

@@ -192,3 +192,30 @@ func TestHandoverWithoutTokens(t *testing.T) {
 		_ = l2.Unlock(t.Context())
 	})
 }
+
+// generous grants more tokens than it was asked for.
+type generous struct{ locker.Backend }
+
+func (n generous) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := n.Backend.Acquire(ctx, req)
+	g.Fences = locker.MaxFences
+	return g, err
+}
+
+// A caller with NoLocalHandover hands nothing over, whatever the store has granted.
+func TestHandoverOfMoreTokensThanWereAskedFor(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		s.Backend = generous{s.Backend}
+		first := mustLock(t, c, "k", locker.TTL(ttl))
+		a := asks(t.Context(), c, "k", locker.TTL(ttl), locker.NoLocalHandover())
+		b := asks(t.Context(), c, "k", locker.TTL(ttl))
+		_ = first.Unlock(t.Context())
+		l := (<-a).lease
+		_ = l.Unlock(t.Context())
+		l2 := (<-b).lease
+		if l2.Token() == l.Token() {
+			t.Error("the lock was handed over")
+		}
+		_ = l2.Unlock(t.Context())
+	})
+}

@@ -17,6 +17,8 @@ var localMutants = []mutant{
 	local("tokens are asked for when the wait begins", "backend.go", "r.Wait.others != nil && r.Wait.others()",
 		"r.Wait.others == nil"),
 	local("a lock with NoLocalHandover has a block of tokens", "keyqueue.go", "q.alone = !local", "q.alone = false"),
+	local("a lock with NoLocalHandover is handed over if it has tokens", "keyqueue.go", "if q.alone || g.queue == nil",
+		"if g.queue == nil"),
 	local("the next lease has the token of the one before", "grant.go", "fence: l.fence + 1", "fence: l.fence"),
 	local("the second Unlock of a lease releases the next one", "grant.go", "case g.released || l.passed:",
 		"case g.released:"),
