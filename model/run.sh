@@ -1,11 +1,11 @@
 #!/bin/sh
-# Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml and progress.pml. Exits non-zero if a
-# property fails, a planted bug is not found, or a search is not complete.
+# Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml, progress.pml and local.pml. Exits non-zero
+# if a property fails, a planted bug is not found, or a search is not complete.
 #
 #   run.sh                      the small searches and all planted bugs, two at a time: about five minutes
 #   run.sh full                 the large searches too, about half an hour and 6 GB
 #   run.sh trace [MODEL] -D...  one search, with parameters of the model or its bugs; prints the shortest way to fail.
-#                               MODEL is heal, guard, handoff or progress; without it, fence
+#                               MODEL is heal, guard, handoff, progress or local; without it, fence
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -227,6 +227,32 @@ queueLarge() {
   holds "2 and 1 attempt, another library; sound expiry"         $any -DA=2 -DSHORT=1 -DOTHER=1
 }
 
+# ---- local.pml: hand-over within a process --------------------------------------------------------------------------
+
+within() {
+  model=local
+  heading "hand-over within a process: UNIQ, BLOCK, LOST, BOUND"
+  holds "3 grants of 3 tokens at most (also ME, HO)"
+  holds "3 of 2, the store forgets"                              -DN=2 -DFORGET=1
+  holds "2 of 4, the store forgets"                              -DG=2 -DN=4 -DFORGET=1
+}
+
+withinBugs() {
+  model=local
+  heading "planted bugs in the hand-over within a process"
+  breaks "LATE: hands on after the validity"                     ME      -DLATE
+  breaks "RELEASED: hands on after a release was sent"           ME      -DRELEASED
+  breaks "AGAIN: the second Unlock of a lease hands on"          ME      -DAGAIN
+  breaks "RELEASES_NEXT: it releases the lock of the next lease" ME      -DRELEASES_NEXT
+  breaks "PAST: hands on with a token past the block"            BLOCK   -DPAST
+  breaks "OVERLAP: the counter is not raised to a block's end"   BLOCK   -DOVERLAP
+  breaks "OVERLAP, leases"                                       UNIQ    -DOVERLAP -DSKIP_BLOCK
+  breaks "LOST_ALONE: a loss is that of the lease that asked"    LOST    -DLOST_ALONE -DFORGET=1
+  breaks "BIND_PASSES: hands on what a transaction is bound to"  BOUND   -DBIND_PASSES
+  heading "broken assumptions"
+  breaks "FORGET: leases of a grant that was forgotten go on"    HO      -DFORGET=1 -DORDER=1
+}
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 # both runs the first list of rows, and beside it the second one, which is printed when the first is done.
@@ -255,15 +281,15 @@ trap 'kill $pan $second 2>/dev/null; exit 130' INT TERM
 mode=${1-}
 case $mode in
 "")
-  both "tokens tokenBugs queueBugs" "guard guardBugs queue"
+  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs"
   ;;
 full)
-  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge"
+  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs"
   ;;
 trace)
   shift
   case ${1-} in
-  heal | guard | handoff | progress | fence) model=$1 && shift ;;
+  heal | guard | handoff | progress | local | fence) model=$1 && shift ;;
   *) model=fence ;;
   esac
   trace "$@"
