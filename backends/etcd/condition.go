@@ -40,6 +40,9 @@ func Condition(lease locker.Lease) ([]clientv3.Cmp, error) {
 // because that passes through all middleware.
 type conditionKey struct{}
 
+// Binds implements [locker.Binder]. All leases of a grant have one entry.
+func (b *Backend) Binds(ctx context.Context) bool { return ctx.Value(conditionKey{}) != nil }
+
 // condition collects the comparisons of one or more leases.
 type condition struct {
 	mu   sync.Mutex

@@ -146,14 +146,16 @@ func (s *store) foreign(key string) (intact func() bool) {
 	}
 }
 
-// left lists the entries.
+// left lists the entries. The record of the tokens stays.
 func (s *store) left() (left []string) {
 	ctx, cancel := background()
 	defer cancel()
 	resp, err := s.direct.Get(ctx, s.prefix, clientv3.WithPrefix())
 	s.must(err)
 	for _, kv := range resp.Kvs {
-		left = append(left, string(kv.Key))
+		if string(kv.Key) != s.prefix+etcd.TokensKey {
+			left = append(left, string(kv.Key))
+		}
 	}
 	return left
 }

@@ -8,8 +8,9 @@
 // # What it promises
 //
 // A lock has at most one holder at a time, also while members fail, restart or are partitioned, as long as etcd keeps
-// what a majority of its members has confirmed. The fencing token of a lock is the revision of the transaction that
-// created its entry. Revisions only grow, and no clock takes part in them.
+// what a majority of its members has confirmed. The fencing token of a lock comes from the revision of the transaction
+// that created its entry. Revisions only grow. They are counted from the time at which the prefix was first used, and no
+// other clock takes part in tokens.
 //
 // Expiry is the one thing that depends on time. The leader of etcd ends a lease when its TTL is over by the leader's
 // own monotonic clock, and a new leader gives every lease its whole TTL again. So a lock may end late, and not early,
@@ -79,8 +80,8 @@ func Timeout(d time.Duration) Option {
 func Logger(l *slog.Logger) Option { return func(b *Backend) { b.logger = l } }
 
 // Backend keeps locks in etcd. It implements [locker.Backend] and the optional interfaces [locker.Queuer],
-// [locker.ManyAcquirer], [locker.Verifier] and [locker.LossNotifier], and inspect.Inspector, inspect.Watcher and
-// inspect.Examiner. It is safe for concurrent use.
+// [locker.ManyAcquirer], [locker.Verifier], [locker.Binder] and [locker.LossNotifier], and inspect.Inspector,
+// inspect.Watcher, inspect.Examiner and inspect.TokenRaiser. It is safe for concurrent use.
 type Backend struct {
 	client      *clientv3.Client
 	unfit       error        // why client cannot be used; nil: it can
@@ -232,10 +233,14 @@ func (b *Backend) entry(key, token string) string { return b.dir(key) + token }
 // first reads the entry that has the lock, and counts all entries.
 func first(dir string) clientv3.Op { return clientv3.OpGet(dir, clientv3.WithFirstCreate()...) }
 
-// owns says that an entry was created at revision fence, and was not released since.
-func owns(entry string, fence uint64) []clientv3.Cmp {
+// owns says that an entry was created at a revision, and was not released since. If the revision is 0, any will do.
+func owns(entry string, revision int64) []clientv3.Cmp {
+	same := "="
+	if revision == 0 {
+		same = ">"
+	}
 	return []clientv3.Cmp{
-		clientv3.Compare(clientv3.CreateRevision(entry), "=", int64(fence)),
+		clientv3.Compare(clientv3.CreateRevision(entry), same, revision),
 		clientv3.Compare(clientv3.Value(entry), "!=", keptValue),
 	}
 }
@@ -318,17 +323,21 @@ func (b *Backend) writeAll(ctx context.Context, reqs []locker.Request, leases []
 		puts = append(puts, clientv3.OpPut(dir+req.Token, req.Label, clientv3.WithLease(leases[i].id)))
 		firsts = append(firsts, first(dir))
 	}
-	resp, err := b.kv.Txn(ctx).If(all...).Then(puts...).Else(firsts...).Commit()
+	resp, err := b.kv.Txn(ctx).If(all...).Then(append(puts, b.drawTokens())...).
+		Else(append(firsts, b.readTokens())...).Commit()
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyOps) {
 		return nil, errors.ErrUnsupported
 	}
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
-	grants := make([]locker.Grant, len(reqs))
+	grants, last := make([]locker.Grant, len(reqs)), resp.Responses[len(reqs)]
 	for i, req := range reqs {
 		if resp.Succeeded {
-			grants[i] = granted(resp.Header.Revision, leases[i])
+			grants[i], err = b.granted(ctx, req, resp.Header.Revision, leases[i], drawn(last))
+			if err != nil {
+				return nil, err
+			}
 			continue
 		}
 		kvs := resp.Responses[i].GetResponseRange().Kvs
@@ -337,7 +346,10 @@ func (b *Backend) writeAll(ctx context.Context, reqs []locker.Request, leases []
 		case string(kvs[0].Key) != b.entry(req.Key, req.Token):
 			return nil, &locker.Error{Op: "trylock", Key: req.Key, Err: heldBy(kvs[0])}
 		default:
-			grants[i] = granted(kvs[0].CreateRevision, ttl{id: clientv3.LeaseID(kvs[0].Lease), asks: leases[i].asks})
+			l := ttl{id: clientv3.LeaseID(kvs[0].Lease), asks: leases[i].asks}
+			if grants[i], err = b.granted(ctx, req, kvs[0].CreateRevision, l, recordOf(last)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if !resp.Succeeded {
@@ -402,7 +414,7 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 	case len(doubts) == 0 && id == l.id && left > req.TTL: // the new TTL is shorter, and there is more left of the old one
 		return nil
 	}
-	other, moved, err := b.move(ctx, req, req.Fence, id, max(req.TTL, left), ttl{})
+	other, moved, err := b.move(ctx, req, h.revision, id, max(req.TTL, left), ttl{})
 	switch {
 	case err == nil && moved:
 		h.set(other, nil)
@@ -420,7 +432,7 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 // own reads the entry of req. The error matches locker.ErrNotHeld if it is gone, or released.
 func (b *Backend) own(ctx context.Context, req locker.Request) (*mvccpb.KeyValue, error) {
 	entry := b.entry(req.Key, req.Token)
-	resp, err := b.kv.Txn(ctx).If(owns(entry, req.Fence)...).Then(clientv3.OpGet(entry)).
+	resp, err := b.kv.Txn(ctx).If(owns(entry, holdingOf(req).revision)...).Then(clientv3.OpGet(entry)).
 		Else(first(b.dir(req.Key))).Commit()
 	if err != nil {
 		return nil, unavailable(ctx, err)
@@ -490,11 +502,12 @@ func (b *Backend) release(ctx context.Context, req locker.Request, until time.Ti
 		}
 		end = clientv3.OpPut(entry, keptValue, clientv3.WithLease(kept.id))
 	}
-	resp, err := b.kv.Txn(ctx).If(owns(entry, req.Fence)...).Then(end).Else(first(b.dir(req.Key))).Commit()
+	h := holdingOf(req)
+	resp, err := b.kv.Txn(ctx).If(owns(entry, h.revision)...).Then(end).Else(first(b.dir(req.Key))).Commit()
 	if err != nil {
 		return unavailable(ctx, err)
 	}
-	l, doubts := holdingOf(req).get()
+	l, doubts := h.get()
 	for _, l := range append([]ttl{l}, doubts...) {
 		b.revoke(l, req.TTL)
 	}
@@ -511,7 +524,7 @@ func (b *Backend) release(ctx context.Context, req locker.Request, until time.Ti
 // Verify implements [locker.Verifier]. The answer is from a majority of the members.
 func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
 	if g, ok := ctx.Value(conditionKey{}).(*condition); ok {
-		g.add(owns(b.entry(req.Key, req.Token), req.Fence))
+		g.add(owns(b.entry(req.Key, req.Token), holdingOf(req).revision))
 		return nil
 	}
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
@@ -531,7 +544,8 @@ const watchAfter = 250 * time.Millisecond
 func (b *Backend) NotifyLoss(req locker.Request, lost func(err error)) (stop func()) {
 	w := &b.losses
 	e := &watched{
-		name: b.entry(req.Key, req.Token), from: int64(req.Fence) + 1, told: func() { lost(locker.ErrNotHeld) },
+		name: b.entry(req.Key, req.Token), from: holdingOf(req).revision + 1,
+		told: func() { lost(locker.ErrNotHeld) },
 	}
 	stopped := false // guarded by the mu of w
 	timer := time.AfterFunc(watchAfter, func() {
@@ -574,7 +588,8 @@ func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
 // ownerPrefixLen is how many bytes of an owner's token are shown.
 const ownerPrefixLen = 8
 
-// Inspect implements [inspect.Inspector]. It makes two round trips. etcd does not know how long a lock has been held.
+// Inspect implements [inspect.Inspector]. It makes two round trips. etcd does not know how long a lock has been held. If
+// tokens were raised since, the token is shown as if it had been granted after that.
 func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	seen, _, err := b.inspect(ctx, key)
 	return seen, err
@@ -587,7 +602,7 @@ func (b *Backend) inspect(ctx context.Context, key string) (inspect.Inspection, 
 		return unknown, nil, err
 	}
 	defer cancel()
-	resp, err := b.kv.Txn(ctx).Then(first(b.dir(key))).Commit()
+	resp, err := b.kv.Txn(ctx).Then(first(b.dir(key)), b.readTokens()).Commit()
 	if err != nil {
 		return unknown, nil, unavailable(ctx, err)
 	}
@@ -597,7 +612,10 @@ func (b *Backend) inspect(ctx context.Context, key string) (inspect.Inspection, 
 	}
 	owner := entries.Kvs[0]
 	seen := inspect.Inspection{
-		State: inspect.Held, Label: labelOf(owner), Fence: uint64(owner.CreateRevision), Waiting: int(entries.Count) - 1,
+		State: inspect.Held, Label: labelOf(owner), Waiting: int(entries.Count) - 1,
+	}
+	if record := recordOf(resp.Responses[1]); record != nil {
+		seen.Fence, _ = fence(record, owner.CreateRevision)
 	}
 	switch {
 	case owner.Lease == 0:

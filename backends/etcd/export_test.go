@@ -7,3 +7,6 @@ func Open(s *Config, opts ...Option) (*Backend, error) {
 
 // Outdated is outdated.
 var Outdated = outdated
+
+// TokensKey is the name of the record from which tokens are counted, without the prefix.
+const TokensKey = tokensKey

@@ -106,6 +106,7 @@ func (b *Backend) revoke(l ttl, longest time.Duration) {
 
 // holding is the Private of a Grant: the lease of the lock's entry, which an extension by another TTL replaces.
 type holding struct {
+	revision  int64         // at which the entry was created; 0: not known
 	extending chan struct{} // has a value while an Extend is in progress
 
 	mu sync.Mutex
@@ -143,13 +144,11 @@ func holdingOf(req locker.Request) *holding {
 	if h, ok := req.Private.(*holding); ok {
 		return h
 	}
-	return newHolding(ttl{}) // the lease is unknown: the entry tells it
+	return newHolding(0, ttl{}) // the lease is unknown: the entry tells it
 }
 
-func newHolding(l ttl) *holding { return &holding{extending: make(chan struct{}, 1), ttl: l} }
-
-func granted(fence int64, l ttl) locker.Grant {
-	return locker.Grant{Fence: uint64(fence), Private: newHolding(l), Sent: l.sent}
+func newHolding(revision int64, l ttl) *holding {
+	return &holding{revision: revision, extending: make(chan struct{}, 1), ttl: l}
 }
 
 // move writes the entry of a lock again, with a new lease for d from now instead of the old one. Then the old one is
@@ -157,7 +156,7 @@ func granted(fence int64, l ttl) locker.Grant {
 // had changed, moved is false. If the outcome is not known, only the entry says which lease it has. move then returns
 // the new lease if there is one. If next is a lease, it is renewed and used.
 func (b *Backend) move(
-	ctx context.Context, req locker.Request, fence uint64, old clientv3.LeaseID, d time.Duration, next ttl,
+	ctx context.Context, req locker.Request, revision int64, old clientv3.LeaseID, d time.Duration, next ttl,
 ) (l ttl, moved bool, err error) {
 	l = next
 	var answer <-chan renewed
@@ -167,7 +166,7 @@ func (b *Backend) move(
 		return l, false, err
 	}
 	entry := b.entry(req.Key, req.Token)
-	same := append(owns(entry, fence), clientv3.Compare(clientv3.LeaseValue(entry), "=", old))
+	same := append(owns(entry, revision), clientv3.Compare(clientv3.LeaseValue(entry), "=", old))
 	put := clientv3.OpPut(entry, req.Label, clientv3.WithLease(l.id))
 	resp, err := b.kv.Txn(ctx).If(same...).Then(put).Commit()
 	switch {

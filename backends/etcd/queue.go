@@ -23,11 +23,13 @@ const (
 // entry just before its own. Without a goroutine of its own, it renews its entry between two watches.
 type waiter struct {
 	*Backend
-	req   locker.Request
-	lease ttl    // of the entry
-	next  ttl    // with the TTL of the lock, for the time at the front; there may be none
-	tried []ttl  // to which the entry may have been moved, by promotions that were not answered
-	fence uint64 // when the entry was created
+	req      locker.Request
+	lease    ttl              // of the entry
+	next     ttl              // with the TTL of the lock, for the time at the front; there may be none
+	tried    []ttl            // to which the entry may have been moved, by promotions that were not answered
+	revision int64            // when the entry was created; 0: there is none
+	record   *mvccpb.KeyValue // of the tokens, in the transaction that found the entry to be the first
+	result   locker.Grant     // once the entry is the first
 
 	watch watch
 }
@@ -60,7 +62,7 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 // anew gives up the entry, so that the next contact makes another one, at the end of the queue.
 func (w *waiter) anew() {
 	w.leave()
-	w.req.Token, w.fence = locker.NewToken(), 0
+	w.req.Token, w.revision = locker.NewToken(), 0
 }
 
 // wait takes a place in the queue, and returns when the entry is the first one.
@@ -71,7 +73,7 @@ func (w *waiter) wait(ctx context.Context) (locker.Grant, error) {
 		case err != nil:
 			return locker.Grant{}, err
 		case before == nil && pause == 0:
-			return granted(int64(w.fence), w.lease), nil
+			return w.result, nil
 		}
 		if err := w.sleep(ctx, before, pause); err != nil {
 			return locker.Grant{}, err
@@ -93,13 +95,16 @@ func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, pause time.
 		return nil, 0, err
 	}
 	defer cancel()
-	if w.fence == 0 {
+	if w.revision == 0 {
 		before, err = w.join(inner)
 	} else {
 		before, err = w.look(inner)
 	}
 	if err == nil && before == nil && w.lease.asks != seconds(w.req.TTL) {
 		err = w.promote(inner)
+	}
+	if err == nil && before == nil {
+		w.result, err = w.granted(inner, w.req, w.revision, w.lease, w.record)
 	}
 	if !errors.Is(err, locker.ErrUnavailable) {
 		w.req.Wait.Answered()
@@ -108,7 +113,7 @@ func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, pause time.
 	if err := w.req.Wait.Failed(ctx, start, err); err != nil {
 		return nil, 0, err
 	}
-	if w.fence == 0 { // the entry may be there, or come late
+	if w.revision == 0 { // the entry may be there, or come late
 		w.anew()
 	}
 	return nil, w.req.Wait.Pause(), nil
@@ -168,7 +173,7 @@ func (w *waiter) leave() {
 	w.revoke(w.next, w.req.TTL)
 	w.next = ttl{}
 	w.revokeTried()
-	if w.fence == 0 || w.fits() {
+	if w.revision == 0 || w.fits() {
 		return
 	}
 	// A promotion may have given the entry another lease. It does nothing after this, because the entry is gone.
@@ -208,8 +213,11 @@ func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 	if w.fits() {
 		otherwise = append(otherwise, put())
 	}
-	resp, err := w.kv.Txn(ctx).If(free(dir)).Then(put()).Else(otherwise...).Commit()
-	if err == nil && !resp.Succeeded && !w.fits() {
+	resp, err := w.kv.Txn(ctx).If(free(dir)).Then(put(), w.drawTokens()).Else(otherwise...).Commit()
+	switch {
+	case err == nil && resp.Succeeded:
+		w.record = drawn(resp.Responses[1])
+	case err == nil && !w.fits():
 		if w.req.TTL > maxWaiting {
 			w.next = w.lease
 		} else {
@@ -218,15 +226,16 @@ func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 		if w.lease, err = w.Backend.lease(ctx, min(max(w.req.TTL, minWaiting), maxWaiting)); err != nil {
 			return nil, err
 		}
-		resp, err = w.kv.Txn(ctx).Then(first(dir), put()).Commit()
+		resp, err = w.kv.Txn(ctx).Then(first(dir), put(), w.readTokens()).Commit()
 		if err == nil {
 			resp.Succeeded = len(resp.Responses[0].GetResponseRange().Kvs) == 0
+			w.record = recordOf(resp.Responses[2])
 		}
 	}
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
-	w.fence = uint64(resp.Header.Revision)
+	w.revision = resp.Header.Revision
 	if resp.Succeeded {
 		return nil, nil
 	}
@@ -248,12 +257,15 @@ func (w *waiter) look(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 	if err := w.renewNext(ctx); err != nil {
 		return nil, err
 	}
-	last := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(int64(w.fence)-1))
-	resp, err := w.kv.Txn(ctx).Then(clientv3.OpGet(dir+w.req.Token), clientv3.OpGet(dir, last...), first(dir)).Commit()
+	last := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(w.revision-1))
+	resp, err := w.kv.Txn(ctx).Then(
+		clientv3.OpGet(dir+w.req.Token), clientv3.OpGet(dir, last...), first(dir), w.readTokens(),
+	).Commit()
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
 	kvs := func(i int) []*mvccpb.KeyValue { return resp.Responses[i].GetResponseRange().Kvs }
+	w.record = recordOf(resp.Responses[3])
 	own := kvs(0)
 	if len(own) == 0 {
 		return nil, errGone
@@ -301,7 +313,7 @@ func (w *waiter) promote(ctx context.Context) error {
 	for {
 		next := w.next
 		w.next = ttl{}
-		l, moved, err := w.move(ctx, w.req, w.fence, w.lease.id, w.req.TTL, next)
+		l, moved, err := w.move(ctx, w.req, w.revision, w.lease.id, w.req.TTL, next)
 		if err != nil {
 			if l.id != 0 {
 				w.tried = append(w.tried, l)

@@ -1,0 +1,137 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golocker/locker"
+)
+
+// A revision of etcd owns locker.MaxFences tokens. They are counted from a record of the prefix:
+//
+//	token = value of the record + (revision − create revision of the record) × locker.MaxFences
+//
+// The value is the time in microseconds at which the record was created, unless it was raised. Each grant reads the
+// record in the transaction that finds the lock to be its own. So of two grants, the later one has a base that is not
+// smaller, and a greater revision. Nothing else reads a clock: one that is set back makes no token fall.
+
+// maxToken is where tokens end: Lua and JavaScript know no greater number exactly. The clock is there in 2255.
+const maxToken = 1 << 53
+
+// tokensKey is the name of the record, without the prefix. It is outside of all directories, because it has no slash.
+const tokensKey = "%tokens"
+
+func (b *Backend) tokensName() string { return b.prefix + tokensKey }
+
+// readTokens reads the record.
+func (b *Backend) readTokens() clientv3.Op { return clientv3.OpGet(b.tokensName()) }
+
+// drawTokens reads the record, and creates it first if there is none.
+func (b *Backend) drawTokens() clientv3.Op {
+	name := b.tokensName()
+	absent := clientv3.Compare(clientv3.CreateRevision(name), "=", 0)
+	create := clientv3.OpPut(name, strconv.FormatInt(time.Now().UnixMicro(), 10))
+	return clientv3.OpTxn([]clientv3.Cmp{absent}, []clientv3.Op{create, b.readTokens()}, []clientv3.Op{b.readTokens()})
+}
+
+// drawn returns the record that drawTokens has read.
+func drawn(resp *pb.ResponseOp) *mvccpb.KeyValue {
+	all := resp.GetResponseTxn().Responses
+	return all[len(all)-1].GetResponseRange().Kvs[0]
+}
+
+// recordOf returns what readTokens has read, or nil if somebody has deleted the record.
+func recordOf(resp *pb.ResponseOp) *mvccpb.KeyValue {
+	if kvs := resp.GetResponseRange().Kvs; len(kvs) > 0 {
+		return kvs[0]
+	}
+	return nil
+}
+
+// base returns the value of the record.
+func base(record *mvccpb.KeyValue) (int64, error) {
+	n, err := strconv.ParseInt(string(record.Value), 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%w: tokens are counted from the value of %.64q, which is not a number: "+
+			"delete it, and they begin at the clock again", locker.ErrUnavailable, record.Key)
+	}
+	return n, nil
+}
+
+// fence returns the first token of a revision.
+func fence(record *mvccpb.KeyValue, revision int64) (uint64, error) {
+	n, err := base(record)
+	if err != nil {
+		return 0, err
+	}
+	since := revision - record.CreateRevision // negative if the record was deleted after that revision
+	if rest := maxToken - locker.MaxFences - n; rest < 0 || since > rest/locker.MaxFences || n+since*locker.MaxFences <= 0 {
+		return 0, fmt.Errorf("%w: tokens that are counted from %.64q are not between 0 and 2⁵³", locker.ErrUnavailable,
+			record.Key)
+	}
+	return uint64(n + since*locker.MaxFences), nil
+}
+
+// tokens creates the record, if somebody has deleted it, and returns it.
+func (b *Backend) tokens(ctx context.Context) (*mvccpb.KeyValue, error) {
+	resp, err := b.kv.Txn(ctx).Then(b.drawTokens()).Commit()
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	return drawn(resp.Responses[0]), nil
+}
+
+// granted returns the grant of a lock whose entry was created at a revision. record may be nil.
+func (b *Backend) granted(
+	ctx context.Context, req locker.Request, revision int64, l ttl, record *mvccpb.KeyValue,
+) (locker.Grant, error) {
+	if record == nil {
+		var err error
+		if record, err = b.tokens(ctx); err != nil {
+			return locker.Grant{}, err
+		}
+	}
+	first, err := fence(record, revision)
+	return locker.Grant{
+		Fence: first, Fences: min(req.FencesNow(), locker.MaxFences), Private: newHolding(revision, l), Sent: l.sent,
+	}, err
+}
+
+// RaiseTokens implements inspect.TokenRaiser. A grant comes before it or after it, because etcd executes one transaction
+// after the other. The revision of a grant may be as old as the record, because the waiter's entry was created long ago.
+// So the record itself is raised past, although tokens of younger revisions may be past already.
+func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
+	if past >= maxToken/2 {
+		return fmt.Errorf("%w: tokens cannot be raised past %d, because 2⁵² is the limit", locker.ErrInvalid, past)
+	}
+	ctx, cancel, err := b.bounded(ctx, b.timeout)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	for {
+		record, err := b.tokens(ctx)
+		if err != nil {
+			return err
+		}
+		n, err := base(record)
+		if err != nil || uint64(n) > past {
+			return err
+		}
+		same := clientv3.Compare(clientv3.ModRevision(b.tokensName()), "=", record.ModRevision)
+		raise := clientv3.OpPut(b.tokensName(), strconv.FormatUint(past+1, 10))
+		resp, err := b.kv.Txn(ctx).If(same).Then(raise).Commit()
+		if err != nil {
+			return unavailable(ctx, err)
+		}
+		if resp.Succeeded {
+			return nil
+		}
+	}
+}

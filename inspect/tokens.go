@@ -1,0 +1,17 @@
+package inspect
+
+import "context"
+
+// TokenRaiser is an optional interface that may be implemented by a locker.Backend that issues fencing tokens. If not,
+// RaiseTokens of its Client returns an error that matches errors.ErrUnsupported. It is for operators who move a program
+// to another store, while the resource keeps the greatest token that it has seen.
+//
+// locker.Client always implements TokenRaiser. Use locker.As to find it behind middleware.
+type TokenRaiser interface {
+	// RaiseTokens makes all tokens that are granted from now on greater than past, for every key of the store's prefix,
+	// schema or bucket. It never lowers tokens: if they are past it already, it changes nothing. Locks that are held keep
+	// theirs. past must be below 2⁵², so that tokens stay exact in Lua and JavaScript for long; otherwise the error matches
+	// locker.ErrInvalid. If it is not known whether the tokens were raised, the error matches locker.ErrUnavailable, and
+	// RaiseTokens may be called again.
+	RaiseTokens(ctx context.Context, past uint64) error
+}
