@@ -194,7 +194,9 @@ func (a *acquisition) heard(i int, v *node.Vote) {
 // lock.
 func (a *acquisition) keep(by *turn, waited bool) *lease {
 	a.req.Fence = a.voting.token
-	l := &lease{turn: by, waited: waited, until: validity.Until(a.start, a.req.TTL)}
+	l := &lease{
+		turn: by, waited: waited, until: validity.Until(a.start, a.req.TTL), last: lastOf(a.voting.token, a.req.Fences),
+	}
 	// A late answer has to wait until the lease is complete.
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -318,7 +320,7 @@ func (a *acquisition) owners() (owners map[string]int, most int) {
 
 func (a *acquisition) maxCounter() (c uint64) {
 	for i := range a.ballots {
-		c = max(c, a.ballots[i].vote.Counter)
+		c = max(c, reached(&a.ballots[i].vote, &a.req))
 	}
 	return c
 }

@@ -10,8 +10,9 @@ import (
 
 // lease is the state of a lock that was acquired. The Client keeps it in Grant.Private.
 type lease struct {
-	turn   *turn // the turn that it was acquired with; nil if it did not wait
-	waited bool  // the caller has seen others hold the lock
+	turn   *turn  // the turn that it was acquired with; nil if it did not wait
+	waited bool   // the caller has seen others hold the lock
+	last   uint64 // the last of its fencing tokens
 
 	mu sync.Mutex
 	holding
@@ -75,10 +76,21 @@ func answerIn(v *node.Vote) answer {
 	}
 }
 
+// lastOf returns the last of n fencing tokens from first on.
+func lastOf(first uint64, n int) uint64 { return first + uint64(max(1, n)) - 1 }
+
+// reached returns the greatest counter that is known from v, the answer to an acquisition.
+func reached(v *node.Vote, req *locker.Request) uint64 {
+	if v.Granted {
+		return lastOf(v.Counter, req.Fences)
+	}
+	return v.Counter
+}
+
 // late records v, a node's answer to c, an acquisition, after the lease was made.
 func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v *node.Vote) {
 	i, a := c.Tag, answerIn(v)
-	b.hints.note(req.Key, false, v.Counter)
+	b.hints.note(req.Key, false, reached(v, req))
 	l.mu.Lock()
 	l.sending[i] = nil // the call is part of a larger value, which can be freed now
 	l.over = l.over || time.Now().After(l.until)

@@ -332,9 +332,10 @@ func (u *leaseUpdate) heal(ctx context.Context) {
 	l.over = l.over || now.After(l.until)
 	l.heal(&u.tally, b.closed() || errors.Is(ctx.Err(), context.Canceled)).each(func(i int) {
 		h := &healing{b: b, l: l, req: u.req, sent: now}
-		// The hint makes the counter greater than the token, even if the node has lost its counter and its clock is
-		// slow.
-		b.nodes[i].StartAcquire(&h.call, nil, i, &h.req, node.CounterOptions{Quantum: quantum, Hint: u.req.Fence})
+		h.req.Fences = 1
+		// The hint makes the counter greater than the tokens of the lease, even if the node has lost its counter and its
+		// clock is slow.
+		b.nodes[i].StartAcquire(&h.call, nil, i, &h.req, node.CounterOptions{Quantum: quantum, Hint: l.last})
 		l.await(i, &h.call, len(b.nodes))
 		if h.call.Follow(h) {
 			refused = append(refused, h)

@@ -31,7 +31,8 @@ const (
 //
 // The rules are those of docs/safety.md. A majority grants, each node with its fencing counter. The token is the
 // largest of these counters. Each node of the majority with a lower counter is asked to raise it, and does so only
-// while this attempt has the lock there. The acquisition is won when a majority has counters at the token.
+// while this attempt has the lock there. The acquisition is won when a majority has counters at the token. If the
+// attempt asks for several tokens, each grant and each raise also moves the counter of the node's slot to the last one.
 type voting struct {
 	need int // votes that make a majority
 

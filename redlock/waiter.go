@@ -41,7 +41,9 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 		default:
 		}
 	}
-	a := newAcquisition(ctx, w.b, w.req, all)
+	req := w.req
+	req.Fences = req.FencesNow()
+	a := newAcquisition(ctx, w.b, req, all)
 	w.last = a
 	a.acquire(a.voting.asked)
 	a.collect(ctx, a)
@@ -50,7 +52,9 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 		return locker.Grant{}, a.undo(ctx)
 	}
 	l := a.keep(w.turn, w.seen)
-	return locker.Grant{Fence: a.voting.token, Token: w.req.Token, Sent: a.start, Private: l}, nil
+	return locker.Grant{
+		Fence: a.voting.token, Fences: req.Fences, Token: req.Token, Sent: a.start, Private: l,
+	}, nil
 }
 
 // learn records what the last attempt, which was made at asked and failed with err, has found. It returns nil if the

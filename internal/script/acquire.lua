@@ -6,7 +6,8 @@
 --       3 quantum in us, see mint.lua
 --       4 hint: a counter seen on another node, "0" = none
 --       guarded: 3 "quantum:hint:guard", see guard.lua, and the key 4 marker
--- reply: counter: granted
+--       for several tokens, their number after another colon in the last; it is the same for all attempts of the owner
+-- reply: counter: granted, with the tokens from the counter on
 --        | {0, PTTL, counter, first bytes of the owner, label}: another owner has the lock
 --        | -1: this attempt was released before it was executed
 --        | -2: the key holds something that is not a lock
@@ -34,14 +35,14 @@ if redis.call('EXISTS', KEYS[2]) == 1 then
   if buried(KEYS[2], string.match(ARGV[1], '^|([^|]*)|')) then return -1 end
   mark = '+'                                   -- somebody may wait
 end
-local quantum, hint = ARGV[3], ARGV[4]
+local quantum, hint, n = ARGV[3], string.match(ARGV[4] or '', '^(%d+):?(%d*)$')
 -- if guarded: -- include guard.lua
 -- if guarded: marker = KEYS[4]
--- if guarded: quantum, hint, guard = string.match(quantum, '^(%d+):(%d+):(%d+)$')
+-- if guarded: quantum, hint, guard, n = string.match(quantum, '^(%d+):(%d+):(%d+):?(%d*)$')
 -- if guarded: local rests = resting(clock())
 -- if guarded: if rests then return rests end
 fence = KEYS[3]
-local c = mint(tonumber(quantum), tonumber(hint), got[2])
+local c = mint(tonumber(quantum), tonumber(hint), got[2], tonumber(n))
 if not redis.call('SET', KEYS[1], c .. ARGV[1] .. mark, 'PX', ARGV[2], 'NX') then
   return -2                                    -- not a string: MGET returns nil for it, as for no key
 end

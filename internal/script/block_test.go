@@ -90,6 +90,86 @@ func TestBlockOfAHandOver(t *testing.T) {
 	x.counterIs(ahead + 131)
 }
 
+// acquires and raises send the commands of an attempt that asks several nodes for n tokens.
+func (x queue) acquires(o string, n int) drivers.Reply {
+	x.t.Helper()
+	a := script.Attempt{Keys: x.k, Token: o, Node: 1, Fences: n, Contended: true}
+	return send(x.t, x.n, acquireScript, a.Acquire(10*time.Second, 65536, 0).Words)
+}
+
+func (x queue) raises(o string, token int64, n int) drivers.Reply {
+	x.t.Helper()
+	a := script.Attempt{Keys: x.k, Token: o, Node: 1, Fences: n}
+	return send(x.t, x.n, raiseScript, a.Raise(uint64(token)).Words)
+}
+
+// A node of several grants a block as one that decides alone does.
+func TestBlockOfAnAcquisition(t *testing.T) {
+	x := newQueue(t)
+	x.setCounter(ahead)
+	last := int64(ahead)
+	for i, n := range []int{1, 128, 1, 2, 1, 1, 128} {
+		o := fmt.Sprint("o", i)
+		for range 2 {
+			x.is("acquire", x.acquires(o, n), last+1)
+			x.counterIs(last + int64(n))
+			if got, _ := counterOf(t, x.s, "k"); int64(got) != last+1 {
+				t.Errorf("the lock has %d, want %d", got, last+1)
+			}
+		}
+		x.is("release", x.release(o, "0:0:"+fmt.Sprint(last+1)), int64(1))
+		last += int64(n)
+	}
+	x.s.Cmd(t, "DEL", x.k.Fence())
+	if token := x.acquires("p", 128).(int64); token%65536 != 0 || token > time.Now().UnixMicro() {
+		t.Errorf("the first token of a block is %d, ahead of the clock", token)
+	}
+}
+
+// A raise moves the counter of the slot to the last token, if no other lock has passed it, and that of the lock to the
+// first.
+func TestBlockOfARaise(t *testing.T) {
+	x := newQueue(t)
+	x.setCounter(ahead)
+	x.is("acquire", x.acquires("a", 128), int64(ahead+1))
+	for i, tt := range []struct {
+		owner                        string
+		to, others, want, slot, lock int64
+	}{
+		{"b", 9, 0, 0, 128, 1},
+		{"a", 0, 0, 0, 128, 1},
+		{"a", 1, 0, 1, 128, 1},
+		{"a", 2, 0, 1, 129, 2},
+		{"a", 2, 0, 1, 129, 2},
+		{"a", 3, 500, 1, 500, 3},
+		{"a", 400, 0, 1, 527, 400},
+		{"a", 399, 0, 0, 527, 400},
+	} {
+		if tt.others > 0 {
+			x.setCounter(ahead + tt.others)
+		}
+		x.is(fmt.Sprint("raise ", i), x.raises(tt.owner, ahead+tt.to, 128), tt.want)
+		x.counterIs(ahead + tt.slot)
+		if got, _ := counterOf(t, x.s, "k"); int64(got) != ahead+tt.lock {
+			t.Errorf("raise %d: the lock has %d, want %d", i, got-ahead, tt.lock)
+		}
+	}
+	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "1")
+	if r := x.raises("a", ahead+401, 128); !isRefusal(r, "OOM") {
+		t.Errorf("out of memory: %v", r)
+	}
+	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "0")
+	x.counterIs(ahead + 527)
+	if got, _ := counterOf(t, x.s, "k"); got != ahead+400 {
+		t.Errorf("out of memory: the lock has %d", got-ahead)
+	}
+}
+
+func isRefusal(r drivers.Reply, code string) bool {
+	e, ok := r.(drivers.ServerError)
+	return ok && e.Code() == code
+}
+
 // A claim raises the counter of the slot to the last token, if no other lock has passed it.
 func TestBlockOfAClaim(t *testing.T) {
 	x := newQueue(t)
@@ -187,9 +267,13 @@ func TestBlockIsRefusedWithTheGrant(t *testing.T) {
 	x := newQueue(t)
 	x.setCounter(ahead)
 	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "1")
-	r := send(t, x.n, enqueueScript, enqueueScript.Command(queueKeys(x.k), text("a"), blockArgs(128)))
-	if e, ok := r.(drivers.ServerError); !ok || e.Code() != "OOM" {
-		t.Errorf("enqueue answers %v", r)
+	for what, r := range map[string]drivers.Reply{
+		"enqueue": send(t, x.n, enqueueScript, enqueueScript.Command(queueKeys(x.k), text("a"), blockArgs(128))),
+		"acquire": x.acquires("a", 128),
+	} {
+		if !isRefusal(r, "OOM") {
+			t.Errorf("%s answers %v", what, r)
+		}
 	}
 	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "0")
 	x.held("")
@@ -208,6 +292,9 @@ func TestBlocksAreWrittenFirst(t *testing.T) {
 		x.waits("c", x.enqueue("c", blockArgs(10)), 0)
 		x.release("b", "0:0:0") // ahead+21
 		x.claims("c", 10)       // to ahead+30
+		x.s.Cmd(t, "DEL", "k")
+		x.acquires("d", 10) // to ahead+40
+		x.raises("d", ahead+35, 10)
 	})
 	var got []string
 	for _, words := range lines {
@@ -215,11 +302,12 @@ func TestBlocksAreWrittenFirst(t *testing.T) {
 		case len(words) < 3:
 		case words[0] == "SET" && words[1] == x.k.Fence():
 			got = append(got, "F "+strings.TrimPrefix(words[2], "80000000000000"))
-		case words[0] == "SET" && words[1] == "k", words[0] == "PEXPIRE" && words[1] == "k":
+		case words[0] == "SET" && words[1] == "k", words[0] == "PEXPIRE" && words[1] == "k",
+			words[0] == "SETRANGE":
 			got = append(got, words[0])
 		}
 	}
-	want := []string{"F 10", "SET", "F 20", "SET", "F 21", "SET", "F 30", "PEXPIRE"}
+	want := []string{"F 10", "SET", "F 20", "SET", "F 21", "SET", "F 30", "PEXPIRE", "F 40", "SET", "F 44", "SETRANGE"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -236,8 +324,12 @@ func TestBlocksAreNotJoined(t *testing.T) {
 		for n, usual := range map[int]bool{0: true, 1: true, 2: false, 128: false} {
 			a.Fences = n
 			enqueue, claim := a.Enqueue(time.Second, time.Second, 0, "c"), a.Claim(time.Second)
-			if got := enqueue.Usual != nil; got != usual {
-				t.Errorf("%d tokens: usual: %v", n, got)
+			acquire := a.Acquire(time.Second, 1, 0)
+			if enqueue.Usual != nil != usual || acquire.Usual != nil != usual {
+				t.Errorf("%d tokens: usual: %v, %v", n, enqueue.Usual != nil, acquire.Usual != nil)
+			}
+			if raise := a.Raise(7).Words; len(raise) == 7 != usual {
+				t.Errorf("%d tokens: raised by %q", n, raise)
 			}
 			if got := slices.Contains(claim.Words, a.Fence()); got == usual {
 				t.Errorf("%d tokens: claimed by %q", n, claim.Words)
@@ -288,4 +380,14 @@ func TestBlocksWithAGuard(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	counter(ahead + 129)
+	g.age()
+	c := g.attempt("other", "c")
+	c.Fences = 128
+	g.s.Cmd(t, "SET", c.Fence(), script.CounterText(ahead))
+	if v := acquired(t, sendCommand(t, g.n, c.Acquire(time.Second, 65536, 7))); v.Counter != ahead+1 {
+		t.Errorf("%+v", v)
+	}
+	if got := g.s.Cmd(t, "GET", c.Fence()); got != script.CounterText(ahead+128) {
+		t.Errorf("the counter is %v", got)
+	}
 }

@@ -18,7 +18,7 @@ type Attempt struct {
 	Guard *Guard // nil: none
 	// Contended says that the usual case is unlikely. Commands have none then.
 	Contended bool
-	// Fences is how many tokens Enqueue and Claim ask for. 0 and 1 both mean one.
+	// Fences is how many tokens Acquire, Raise, Enqueue and Claim ask for. 0 and 1 both mean one.
 	Fences int
 }
 
@@ -31,9 +31,12 @@ func (a Attempt) Acquire(ttl time.Duration, quantum int64, hint uint64) Command 
 		if a.Guard != nil { // with two more words, the command would be too long; see acquire.lua
 			args = append(args[:2], args[2]+":"+args[3]+a.Guard.number())
 		}
+		if a.Fences > 1 {
+			args[len(args)-1] += ":" + strconv.Itoa(a.Fences)
+		}
 		return acquireScript.of(a.Guard).call(keys, args...).granting(acquires)
 	}
-	if hint > 0 || a.Contended {
+	if hint > 0 || a.Contended || a.Fences > 1 { // joined commands draw one token for each lock
 		return alone()
 	}
 	return a.usually(ttl, quantum, alone).granting(acquires)
@@ -47,9 +50,14 @@ func (a Attempt) usually(ttl time.Duration, quantum int64, alone func() Command)
 	}}
 }
 
-// Raise raises the counter to fence while the lock is held. [ReadOwned] reads the reply.
+// Raise raises the counter to fence while the lock is held, and that of the slot to the last of the tokens from fence
+// on. [ReadOwned] reads the reply.
 func (a Attempt) Raise(fence uint64) Command {
-	return raiseScript.call([]string{a.Lock, a.Fence()}, a.text(), counterText(fence))
+	args := []string{a.text(), counterText(fence)}
+	if a.Fences > 1 {
+		args = append(args, counterText(fence+uint64(a.Fences)-1))
+	}
+	return raiseScript.call([]string{a.Lock, a.Fence()}, args...)
 }
 
 // Extend makes a held lock last for ttl from now. fence is the token of its lease. [ReadOwned] reads the reply.
@@ -73,7 +81,7 @@ func (a Attempt) Enqueue(ttl, positionTTL time.Duration, ticket int64, channel s
 			strconv.Itoa(max(1, a.Fences))
 		return enqueueScript.of(a.Guard).call(keys, a.text(), numbers+a.Guard.number()+":"+channel).granting(handsOver)
 	}
-	if ticket > 0 || a.Contended || a.Fences > 1 { // joined commands draw one token for each lock
+	if ticket > 0 || a.Contended || a.Fences > 1 { // as in Acquire
 		return alone()
 	}
 	return a.usually(ttl, 1, alone).granting(handsOver)

@@ -89,7 +89,9 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 			case dice < 7:
 				both(claimScript, ownedKeys(k), own, ttl+":"+block)
 			case dice < 9 && turns:
-				both(acquireScript, acquireKeys(k), numbered, "60000", "1", "0")
+				both(acquireScript, acquireKeys(k), numbered, "60000", "1", pick(rnd, "0", "0:"+block))
+			case dice < 10 && turns:
+				both(raiseScript, ownedKeys(k), numbered, "80000000000000"+pick(rnd, "10", "20"), "8000000000000030")
 			case dice < 12 && turns:
 				both(turnReleaseScript, turnKeys(k), numbered, undoing(
 					undo+":"+pick(rnd, "", owner, string(owners[rnd.IntN(len(owners))]))+pick(rnd, "", ":")))
@@ -153,7 +155,7 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 	t.Logf("%d messages, replies: %v", told, seen)
 	for _, want := range []string{
 		"enqueue 1", "enqueue 0", "enqueue -1", "claim 1", "claim 0", "handover 0", "handover 1", "turn 0", "turn 1",
-		"turnrelease 0", "turnrelease 1", "inspect 0", "inspect 1", "force 0", "force 1", "force 2",
+		"raise 0", "raise 1", "turnrelease 0", "turnrelease 1", "inspect 0", "inspect 1", "force 0", "force 1", "force 2",
 	} {
 		if seen[want] == 0 {
 			t.Errorf("%q was never seen", want)

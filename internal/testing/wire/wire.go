@@ -108,6 +108,9 @@ func script(keys, args []string) string {
 		_, isLock := ParseValue(args[0])
 		return only(isLock, "verify")
 	case [2]int{2, 3}:
+		if len(args[1]) == 16 { // a token, and no time
+			return only(owned, "raise")
+		}
 		return only(owned, "extend")
 	case [2]int{3, 4}, [2]int{4, 3}: // with a guard, a script has another key and sometimes fewer arguments
 		return only(owned, "acquire")
