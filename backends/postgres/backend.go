@@ -17,7 +17,7 @@ import (
 )
 
 // Backend is the store of locks behind a Client of [New]. It implements locker.Backend, locker.Queuer, locker.Verifier,
-// locker.ManyAcquirer and inspect.Inspector.
+// locker.Binder, locker.ManyAcquirer, inspect.Inspector and inspect.TokenRaiser.
 type Backend struct {
 	options
 	pool    *pgxpool.Pool
@@ -136,7 +136,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	case a.fence == 0:
 		return locker.Grant{}, &a.held
 	}
-	return locker.Grant{Fence: a.fence}, nil
+	return locker.Grant{Fence: a.fence, Fences: req.FencesNow()}, nil
 }
 
 // Extend implements [locker.Backend].
@@ -189,6 +189,10 @@ func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
 	}
 	return notHeld(was)
 }
+
+// Binds implements [locker.Binder]. The transaction of a call of [InTx] takes effect while the lock's row belongs to the
+// owner of the grant, whichever lease has it.
+func (b *Backend) Binds(ctx context.Context) bool { return ctx.Value(txKey{}) != nil }
 
 // maxStep is how many locks are acquired in one step at most. For each of them, the transaction has an entry in the
 // server's lock table until it ends. All users of the server share that table, and a table that is full fails their
@@ -298,4 +302,16 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 		return a.Inspection, locker.ErrNotHeld
 	}
 	return a.Inspection, nil
+}
+
+// RaiseTokens implements [inspect.TokenRaiser], for the locks of the schema. It waits until the grants that are under way
+// have ended.
+func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
+	if err := b.enter(); err != nil {
+		return err
+	}
+	defer b.background.Done()
+	read := func(row pgx.Row) (any, error) { return nil, row.Scan(nil) }
+	_, err := request(ctx, b, read, b.sql.raiseTokens, int64(past))
+	return unavailable(err)
 }

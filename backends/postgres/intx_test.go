@@ -260,6 +260,53 @@ func testInTx(t *testing.T, s *pgtest.Server) {
 		wantHeld(t, other, "second", "of a released lock whose transaction is open")
 		must(t, "Commit", tx.Commit())
 	})
+	t.Run("keeps the next caller of the Client out, too", func(t *testing.T) {
+		t.Parallel()
+		// local hands the lock from one caller of a Client to the other, who waits meanwhile if the machine is not too
+		// slow. It reports whether the other had it within the process, before the commit.
+		local := func(bind func(tx pgx.Tx, lease locker.Lease)) bool {
+			const key = "same client"
+			tx := begin(t, url, pgx.ReadCommitted)
+			before := lock(t, other, key)
+			granted := make(chan locker.Lease)
+			for range 2 {
+				go func() {
+					l, err := holder.Lock(t.Context(), key)
+					must(t, "Lock", err)
+					granted <- l
+				}()
+			}
+			eventually(t, "one of them waits in the store's queue", func() bool {
+				i, err := holder.Inspect(t.Context(), key)
+				return err == nil && i.Waiting == 1
+			})
+			must(t, "Unlock", before.Unlock(t.Context()))
+			first := <-granted
+			bind(tx, first)
+			must(t, "Unlock", first.Unlock(t.Context()))
+			select {
+			case second := <-granted:
+				must(t, "Commit", tx.Commit(t.Context()))
+				must(t, "Unlock", second.Unlock(t.Context()))
+				return second.Token() == first.Token()
+			case <-time.After(200 * time.Millisecond): // in which it would have been handed over
+				must(t, "Commit", tx.Commit(t.Context()))
+				must(t, "Unlock", (<-granted).Unlock(t.Context()))
+				return false
+			}
+		}
+		eventually(t, "a lock is handed over within the process", func() bool {
+			return local(func(tx pgx.Tx, _ locker.Lease) {
+				_, err := tx.Exec(t.Context(), "SELECT 1")
+				must(t, "SELECT", err)
+			})
+		})
+		for range 5 {
+			if local(func(tx pgx.Tx, lease locker.Lease) { must(t, "InTx", postgres.InTx(t.Context(), tx, lease)) }) {
+				t.Error("the next caller had the lock before the commit of a transaction that is bound to it")
+			}
+		}
+	})
 	t.Run("refuses leases of other backends", func(t *testing.T) {
 		t.Parallel()
 		m := memory.New()

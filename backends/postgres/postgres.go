@@ -89,7 +89,7 @@ func New(pool *pgxpool.Pool, opts ...Option) *locker.Client {
 
 // statements are the requests, for one schema.
 type statements struct {
-	acquire, acquireMany, extend, release, undo, verify, inTx, inspect, forceRelease string
+	acquire, acquireMany, extend, release, undo, verify, inTx, inspect, forceRelease, raiseTokens string
 }
 
 func newStatements(schema string) statements {
@@ -104,6 +104,7 @@ func newStatements(schema string) statements {
 		inTx:         call("in_tx($1::bytea, $2::text, $3::bigint, $4::bigint)"),
 		inspect:      call("inspect($1::bytea)"),
 		forceRelease: call("force_release($1::bytea, $2::text)"),
+		raiseTokens:  call("raise_tokens($1::bigint)"),
 	}
 }
 

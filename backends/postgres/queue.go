@@ -67,7 +67,7 @@ func (w *waiter) wait() (locker.Grant, error) {
 		var pause time.Duration
 		switch {
 		case err == nil && a.fence != 0:
-			return locker.Grant{Fence: a.fence, Sent: sent, Token: w.token}, nil
+			return locker.Grant{Fence: a.fence, Fences: w.req.FencesNow(), Sent: sent, Token: w.token}, nil
 		case err == nil:
 			if !w.req.Wait.Waits() {
 				w.b.listens()
