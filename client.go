@@ -556,6 +556,36 @@ func (c *Client) Watch(key string, changed func()) (stop func(), err error) {
 	return w.Watch(key, changed)
 }
 
+var errNoRaiser = fmt.Errorf("the backend cannot raise its fencing tokens: while nobody holds a lock, lower what the "+
+	"resource has stored instead: %w", errors.ErrUnsupported)
+
+// minTooFar is the smallest number that tokens cannot be raised past.
+const minTooFar = 1 << 52
+
+// RaiseTokens implements [inspect.TokenRaiser].
+func (c *Client) RaiseTokens(ctx context.Context, past uint64) (err error) {
+	r, ok := c.backend.(inspect.TokenRaiser)
+	switch {
+	case past >= minTooFar:
+		err = invalid("tokens can be raised past a number below 2⁵², and %d is not", past)
+	case !ok:
+		err = errNoRaiser
+	case ending.Of(ctx) != nil:
+		err = withContext(ctx, nil)
+	case !c.enter(&c.attempts):
+		err = ErrClosed
+	default:
+		defer c.attempts.Done()
+		if err = fromBackend(r.RaiseTokens(ctx, past)); err != nil {
+			err = withContext(ctx, err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("locker: raise tokens: %w", err)
+	}
+	return nil
+}
+
 // Examine implements [inspect.Examiner]. It returns nil if the backend does not, and if the Client is closed.
 func (c *Client) Examine(ctx context.Context) []inspect.Finding {
 	e, ok := c.backend.(inspect.Examiner)

@@ -22,12 +22,12 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("holding, with fencing token", lease.Fence()) // for the resource, see below
-	fmt.Println("unlock:", lease.Unlock(ctx))                 // ErrNotHeld: the lock was lost before
-	// Output:
-	// holding, with fencing token 1
-	// unlock: <nil>
+	work(ctx, lease.Fence())                  // the resource compares fencing tokens, see below
+	fmt.Println("unlock:", lease.Unlock(ctx)) // ErrNotHeld: the lock was lost before
+	// Output: unlock: <nil>
 }
+
+func work(context.Context, uint64) {}
 
 func ExampleDo() {
 	l := memory.New()
@@ -35,14 +35,14 @@ func ExampleDo() {
 	ctx := context.Background()
 	err := locker.Do(ctx, l, "orders:42", func(ctx context.Context) error { // ctx ends if the lock is lost
 		lease, _ := locker.LeaseFrom(ctx)
-		fmt.Println("holding, with fencing token", lease.Fence())
+		fmt.Println("holding, with a fencing token:", lease.Fence() > 0)
 		_, err := l.TryLock(ctx, "orders:42") // one attempt
 		fmt.Println("the lock is held:", errors.Is(err, locker.ErrHeld))
 		return nil
 	})
 	fmt.Println("do:", err)
 	// Output:
-	// holding, with fencing token 1
+	// holding, with a fencing token: true
 	// the lock is held: true
 	// do: <nil>
 }

@@ -343,6 +343,14 @@ func (s *Store) ForceRelease(ctx context.Context, key, owner string) (inspect.In
 	return s.locks.ForceRelease(ctx, key, owner)
 }
 
+// RaiseTokens implements [inspect.TokenRaiser].
+func (s *Store) RaiseTokens(ctx context.Context, past uint64) error {
+	if err := s.reach(ctx); err != nil {
+		return err
+	}
+	return s.locks.RaiseTokens(ctx, past)
+}
+
 // Watch implements [inspect.Watcher].
 func (s *Store) Watch(key string, changed func()) (stop func(), err error) {
 	forget, err := s.locks.Watch(key, func() {

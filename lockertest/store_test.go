@@ -51,6 +51,7 @@ func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[stri
 			_, err := s.Inspect(ctx, "held")
 			return err
 		},
+		"RaiseTokens": func() error { return s.RaiseTokens(ctx, 1) },
 		"ForceRelease": func() error {
 			_, err := s.ForceRelease(ctx, "taken", "")
 			return err

@@ -52,6 +52,14 @@ func (b *Backend) ForceRelease(_ context.Context, key, owner string) (inspect.In
 	return i, nil
 }
 
+// RaiseTokens implements [inspect.TokenRaiser].
+func (b *Backend) RaiseTokens(_ context.Context, past uint64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fence = max(b.fence, past)
+	return nil
+}
+
 // Watch implements [inspect.Watcher].
 func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
 	b.mu.Lock()

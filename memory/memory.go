@@ -47,9 +47,10 @@ type lock struct {
 	waiting []*waiter // in the order of their arrival
 }
 
-// NewBackend returns an empty store.
+// NewBackend returns an empty store. Its fencing tokens begin at the microseconds of the clock, so they are past those
+// of an earlier store, unless there were more than a million a second.
 func NewBackend() *Backend {
-	return &Backend{locks: make(map[string]*lock), sweep: minSweep}
+	return &Backend{locks: make(map[string]*lock), sweep: minSweep, fence: uint64(time.Now().UnixMicro())}
 }
 
 // minSweep is the smallest number of locks at which unused ones are removed. In a smaller store, an expired lock stays

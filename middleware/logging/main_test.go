@@ -45,6 +45,9 @@ func (j *journal) all() string {
 	return j.text.String()
 }
 
+// firstFence is the clock of a bubble at its beginning, and so what tokens of package memory begin at.
+const firstFence = 946684800000000
+
 // news returns the records since the last call of news.
 func (j *journal) news(t *testing.T) (records []map[string]any) {
 	t.Helper()
@@ -59,6 +62,9 @@ func (j *journal) news(t *testing.T) (records []map[string]any) {
 			t.Fatalf("%v: %s", err, line)
 		}
 		delete(r, "time")
+		if fence, ok := r["fence"].(float64); ok {
+			r["fence"] = fence - firstFence
+		}
 		records = append(records, r)
 	}
 	return records

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -151,10 +152,17 @@ func eventLines(r *recorder, events []sdktrace.Event) (lines []string) {
 	return lines
 }
 
+// firstFence is the clock of a bubble at its beginning, and so what tokens of package memory begin at.
+const firstFence = 946684800000000
+
 func list(attrs []attribute.KeyValue) string {
 	words := make([]string, len(attrs))
 	for i, a := range attrs {
-		words[i] = strings.TrimPrefix(string(a.Key), "locker.") + "=" + a.Value.Emit()
+		value := a.Value.Emit()
+		if n := a.Value.AsInt64() - firstFence; a.Key == "locker.fence" && 0 < n && n < 100 { // a token of package memory
+			value = strconv.FormatInt(n, 10)
+		}
+		words[i] = strings.TrimPrefix(string(a.Key), "locker.") + "=" + value
 	}
 	slices.Sort(words)
 	return strings.Join(words, " ")
