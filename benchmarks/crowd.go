@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,33 +27,60 @@ const crowdNote = "Per acquisition: round trips are requests as the servers coun
 
 const hold = time.Millisecond
 
-// crowd lets n sessions contend for one key for d, each holding it for a millisecond at a time.
+// load is what contends for one key.
+type load struct {
+	goroutines []int // of each client
+	hold       time.Duration
+}
+
+// visitCrowd is one visit of a crowd. A lock of this process has no servers.
+func visitCrowd(
+	servers []*redistest.Server, open opener, l load,
+) func(context.Context, time.Duration) (Figures, error) {
+	return func(ctx context.Context, d time.Duration) (Figures, error) {
+		f, _, err := crowd(ctx, servers, open, l, longTimeout, d)
+		return f, err
+	}
+}
+
+// evenly is so many clients with so many goroutines.
+func evenly(clients, goroutines int) []int { return slices.Repeat([]int{goroutines}, clients) }
+
+// crowd lets goroutines contend for one key for d.
 func crowd(
-	ctx context.Context, group []*redistest.Server, open opener, n int, timeout, d time.Duration,
+	ctx context.Context, group []*redistest.Server, open opener, l load, timeout, d time.Duration,
 ) (Figures, work, error) {
 	if err := flush(group); err != nil {
 		return nil, work{}, err
 	}
-	sessions, closeAll, err := open.sessions(n, addrs(group), timeout)
+	clients, closeAll, err := open.sessions(len(l.goroutines), addrs(group), limits{1 + slices.Max(l.goroutines), timeout})
 	if err != nil {
 		return nil, work{}, err
 	}
 	defer closeAll()
 	ready, cancel := context.WithTimeout(context.Background(), 10*time.Second) // without a Trace: it does not count
 	defer cancel()
-	if err := meet(ready, sessions); err != nil {
+	if err := meet(ready, clients); err != nil {
 		return nil, work{}, err
 	}
+	var sessions []session // by goroutine
+	var client []int       // by goroutine
+	for i, goroutines := range l.goroutines {
+		sessions = append(sessions, slices.Repeat([]session{clients[i]}, goroutines)...)
+		client = append(client, slices.Repeat([]int{i}, goroutines)...)
+	}
+	n := len(sessions)
 	ctx, cancel = context.WithTimeout(ctx, d+5*time.Second)
 	defer cancel()
 	const key = "contended"
 	var mu sync.Mutex // protects all variables below
 	var released time.Time
 	var failed error
-	holders, overlaps, total, stuck := 0, 0, 0, 0
+	holders, overlaps, total, stuck, last := 0, 0, 0, 0, 0
 	counts := make([]int, n)
 	passed := newQueueCheck(n)
-	waits, handoffs := newSamples(1<<16), newSamples(1<<16)
+	waits, handoffs := newSamples(1<<20), newSamples(1<<20)
+	between, first := newSamples(1<<16), newSamples(1<<16) // hand-overs between clients; waits of the first goroutine
 
 	m := newMeter(group)
 	start := time.Now()
@@ -81,11 +109,20 @@ func crowd(
 			counts[i]++
 		}
 		waits.add(got.Sub(asked))
+		if i == 0 {
+			first.add(got.Sub(asked))
+		}
 		if !released.IsZero() {
 			handoffs.add(got.Sub(released))
+			if client[i] != last {
+				between.add(got.Sub(released))
+			}
 		}
+		last = client[i]
 		mu.Unlock()
-		time.Sleep(hold)
+		if l.hold > 0 {
+			time.Sleep(l.hold)
+		}
 		mu.Lock()
 		holders--
 		released = time.Now()
@@ -128,6 +165,10 @@ func crowd(
 	}
 	f["wait_p99_us"], f["wait_max_us"] = waits.quantile(.99), waits.quantile(1)
 	f["wait_shares"] = f["wait_max_us"] / share
+	f["wait_over_ms"] = (f["wait_max_us"] - share) / 1000
+	f["least"], f["most"] = float64(slices.Min(counts)), float64(slices.Max(counts))
+	f["first_p99_us"], f["between_p50_us"] = first.quantile(.99), between.quantile(.5)
+	f["first_of_bound"] = f["first_p99_us"] / (micros(localTime+2*l.hold) + 2*f["between_p50_us"])
 	f["handoff_p50_us"], f["handoff_p99_us"] = handoffs.quantile(.5), handoffs.quantile(.99)
 	return f, w, nil
 }

@@ -1,37 +1,52 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // goals has the results of a plan, and compares them with the goals. Goals of scenarios that were not run stay open.
 type goals struct {
 	plan    plan
 	native  bool // the server can compare and delete by one command
+	rtt     time.Duration
 	results map[string]*Result
 	list    []Budget
 }
 
-func budgets(p plan, native bool, results map[string]*Result) []Budget {
-	g := &goals{plan: p, native: native, results: results}
-	g.serverCPU()
+func budgets(p plan, native bool, rtt time.Duration, results map[string]*Result) []Budget {
+	g := &goals{plan: p, native: native, rtt: rtt, results: results}
 	g.oneGoroutine()
 	g.ownKeys()
 	g.contended()
+	g.shared()
 	g.quorum()
-	g.others()
+	if rtt == 0 {
+		g.serverCPU()
+		g.others()
+	}
 	return g.list
+}
+
+// limit chooses a goal. On loopback the processor time of both sides decides, and over a network the round trips.
+func (g *goals) limit(loopback, network float64) float64 {
+	if g.rtt == 0 {
+		return loopback
+	}
+	return network
 }
 
 // most returns a function that compares a figure with its largest value.
 func (g *goals) most(limit float64, unit, what string, args ...any) func(float64, bool) {
 	return func(got float64, known bool) {
-		g.list = append(g.list, Budget{fmt.Sprintf(what, args...), limit, false, got, known, unit})
+		g.list = append(g.list, Budget{fmt.Sprintf(what, args...) + inWords(g.rtt), limit, false, got, known, unit})
 	}
 }
 
 // least returns a function that compares a figure with its smallest value.
 func (g *goals) least(limit float64, unit, what string, args ...any) func(float64, bool) {
 	return func(got float64, known bool) {
-		g.list = append(g.list, Budget{fmt.Sprintf(what, args...), limit, true, got, known, unit})
+		g.list = append(g.list, Budget{fmt.Sprintf(what, args...) + inWords(g.rtt), limit, true, got, known, unit})
 	}
 }
 
@@ -65,9 +80,9 @@ func (g *goals) oneGoroutine() {
 			me, bare := "locker/"+c, "raw/"+c
 			what := "1 goroutine, " + c + kind.title
 			g.most(kind.limit, "×", "%s: time, to raw with a plain context", what)(r.ratio(me, bare, "mean_us"))
-			g.most(1, "×", "%s: time, to redsync", what)(r.ratio(me, "redsync/"+c, "mean_us"))
+			g.most(g.limit(1, 1.02), "×", "%s: time, to redsync", what)(r.ratio(me, "redsync/"+c, "mean_us"))
 			if c == "goredis" {
-				g.most(1, "×", "%s: time, to redislock", what)(r.ratio(me, "redislock/"+c, "mean_us"))
+				g.most(g.limit(1, 1.02), "×", "%s: time, to redislock", what)(r.ratio(me, "redislock/"+c, "mean_us"))
 			}
 			mine, ok1 := r.figure(me, "bytes")
 			theirs, ok2 := r.figure(bare, "bytes")
@@ -105,11 +120,14 @@ func (g *goals) contended() {
 	for _, c := range clients {
 		r, me := g.results["contended"], "locker/"+c
 		what := "contended, " + c
-		g.least(0.95, "×", "%s: acquisitions/s, to the bare queue", what)(r.ratio(me, contendedYardstick, "rate"))
+		g.least(g.limit(0.95, 0.9), "×", "%s: acquisitions/s, to the bare queue", what)(
+			r.ratio(me, contendedYardstick, "rate"))
 		g.most(3.1, "", "%s: round trips per acquisition", what)(r.figure(me, "trips"))
 		g.most(14, "", "%s: commands per acquisition", what)(r.figure(me, "commands"))
 		g.most(5, " %", "%s: unfairness", what)(r.figure(me, "unfairness"))
 		g.most(2, "", "%s: longest wait, fair shares", what)(r.figure(me, "wait_shares"))
+		g.most(g.limit(1.4, 1.1), "×", "hand-over, %s: p50, to the bare queue", c)(
+			g.results["hand-over"].ratio(me, contendedYardstick, "handoff_p50_us"))
 	}
 	for _, c := range clients {
 		r, me := g.results["redlock-contended"], "locker/"+c
@@ -121,12 +139,29 @@ func (g *goals) contended() {
 	}
 }
 
+// shared are goals of goroutines that share clients.
+func (g *goals) shared() {
+	r := g.results["contended-shapes"]
+	me, what := shaped(lockerLocal, 4, 4, hold), "contended, 4 clients × 4 goroutines"
+	g.least(0.9, "×", "%s: acquisitions/s, to a mutex", what)(r.ratio(me, shaped("sync.Mutex", 16, 1, hold), "rate"))
+	g.most(0.2, "", "%s: round trips per acquisition", what)(r.figure(me, "trips"))
+	g.most(10, " %", "%s: unfairness", what)(r.figure(me, "unfairness"))
+	g.most(200, " ms", "%s: longest wait, beyond a fair share", what)(r.figure(me, "wait_over_ms"))
+	me, what = shaped(lockerLocal, 16, 1, hold), "contended, 16 clients"
+	g.least(0.97, "×", "%s: acquisitions/s, to those in strict order", what)(
+		r.ratio(me, shaped(lockerStrict, 16, 1, hold), "rate"))
+	me, what = shaped(lockerLocal, 1, 16, 0), "contended, 1 client × 16 goroutines, hold 0"
+	g.least(200_000, "/s", "%s: acquisitions", what)(r.figure(me, "rate"))
+	g.most(1, "×", "contended, 1 goroutine beside 64: wait p99, to its bound")(
+		g.results["contended-lone"].figure(lockerLocal, "first_of_bound"))
+}
+
 func (g *goals) quorum() {
 	for _, c := range clients {
 		for _, f := range failures {
 			r := g.results["redlock-"+f.name]
 			for _, op := range []string{"lock", "unlock"} {
-				g.most(1.4, "×", "Redlock, %s, %s: %s p50, to third answer", c, f.title, op)(
+				g.most(g.limit(1.4, 1.1), "×", "Redlock, %s, %s: %s p50, to third answer", c, f.title, op)(
 					r.ratio("locker/"+c, quorumYardstick, op+"_p50_us"))
 			}
 		}

@@ -29,12 +29,12 @@ func handover(s *servers, p plan) *Scenario {
 		}
 		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds,
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-				return backAndForth(ctx, []*redistest.Server{s.one}, open, d)
+				return backAndForth(ctx, []*redistest.Server{s.one}, s.via(open), d)
 			}})
 	}
 	sc.Contestants = append(sc.Contestants, Contestant{Name: "two PINGs/rueidis", Yardstick: yardstick,
 		Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-			return pings(ctx, []*redistest.Server{s.one}, d)
+			return pings(ctx, s, d)
 		}})
 	add(yardstick, 0, rawQueue)
 	for _, c := range clients {
@@ -57,7 +57,7 @@ func backAndForth(ctx context.Context, group []*redistest.Server, open opener, d
 	}
 	ctx, cancel := context.WithTimeout(ctx, d+10*time.Second)
 	defer cancel()
-	sessions, closeAll, err := open.sessions(2, addrs(group), longTimeout)
+	sessions, closeAll, err := open.sessions(2, addrs(group), limits{2, longTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -102,14 +102,18 @@ func backAndForth(ctx context.Context, group []*redistest.Server, open opener, d
 }
 
 // pings is the time of a hand-over's messages on this machine: to the server, to the waiter, and there and back.
-func pings(ctx context.Context, group []*redistest.Server, d time.Duration) (Figures, error) {
-	c, err := newRueidis(group[0].Addr(), limits{2, longTimeout})
+func pings(ctx context.Context, s *servers, d time.Duration) (Figures, error) {
+	addr := s.one.Addr()
+	if s.network != nil {
+		addr = s.network.route[addr]
+	}
+	c, err := newRueidis(addr, limits{2, longTimeout})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	took := newSamples(1 << 14)
-	m := newMeter(group)
+	m := newMeter([]*redistest.Server{s.one})
 	for end := m.start.Add(d); time.Now().Before(end); {
 		time.Sleep(settle)
 		start := time.Now()

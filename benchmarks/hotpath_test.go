@@ -148,7 +148,7 @@ func BenchmarkContended(b *testing.B) {
 
 func benchmarkContended(b *testing.B, group []*redistest.Server, open opener, n int) {
 	ctx := context.Background()
-	sessions, end, err := open.sessions(n, addrs(group), longTimeout)
+	sessions, end, err := open.sessions(n, addrs(group), limits{2, longTimeout})
 	if err != nil {
 		b.Fatal(err)
 	}

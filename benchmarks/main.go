@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -12,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -24,12 +26,16 @@ func command() int {
 	flag.BoolVar(&o.full, "full", false, "longer visits and more rounds")
 	flag.StringVar(&o.run, "run", "", "only scenarios whose `names` match this regular expression")
 	flag.IntVar(&o.rounds, "rounds", 0, "rounds, if not as planned")
+	flag.Func("rtt", "round `times` between clients and servers: 0 (loopback), or 0,500us (default 0)", o.parseRTTs)
 	flag.StringVar(&o.out, "out", "results", "`directory` for results.json and the plots")
 	flag.StringVar(&o.markdown, "markdown", "", "`file` for the tables in Markdown")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program on the spot
+	if len(o.rtts) == 0 {
+		o.rtts = []time.Duration{0}
+	}
 	o.plan = quick
 	if o.full {
 		o.plan = full
@@ -48,8 +54,20 @@ type options struct {
 	full          bool
 	run           string
 	rounds        int
+	rtts          []time.Duration
 	out, markdown string
 	plan          plan
+}
+
+func (o *options) parseRTTs(list string) error {
+	for text := range strings.SplitSeq(list, ",") {
+		rtt, err := time.ParseDuration(text)
+		if err != nil {
+			return err
+		}
+		o.rtts = append(o.rtts, rtt)
+	}
+	return nil
 }
 
 // run measures and reports. It ends the servers before it returns, also after an error.
@@ -75,25 +93,23 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	for _, line := range settings {
 		fmt.Fprintln(stdout, "-", line)
 	}
-	progress := progressTo(stderr)
-	byName := map[string]*Result{}
-	for _, sc := range scenarios(s, o.plan) {
-		if !only.MatchString(sc.Name) {
-			continue
-		}
-		result, err := sc.run(ctx, o.plan.Rounds, progress)
-		progress("")
-		if err != nil {
+	for _, rtt := range o.rtts {
+		if s.network, err = newNetwork(s, rtt); err != nil {
 			return err
 		}
-		report.Results = append(report.Results, result)
-		byName[result.Name] = result
-		result.write(stdout)
+		err := report.measure(ctx, s, rtt, only, progressTo(stderr), stdout)
+		network, ended := s.network.end()
+		if err := cmp.Or(err, ended); err != nil {
+			return err
+		}
+		if network != "" {
+			report.Networks = append(report.Networks, network)
+			fmt.Fprintln(stdout, "\n"+network)
+		}
 	}
 	if len(report.Results) == 0 {
 		return fmt.Errorf("no scenario matches %q", o.run)
 	}
-	report.Budgets = budgets(o.plan, report.Machine.NativeRelease, byName)
 	report.Took = time.Since(begin).Round(time.Second).String()
 	report.writeBudgets(stdout)
 
@@ -103,7 +119,7 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if err := report.writeJSON(filepath.Join(o.out, "results.json")); err != nil {
 		return err
 	}
-	if err := report.plot(o.out); err != nil {
+	if err := report.plot(o.out, o.rtts); err != nil {
 		return err
 	}
 	if o.markdown != "" {
@@ -112,6 +128,31 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		}
 	}
 	fmt.Fprintf(stdout, "took %s; %s has results.json and the plots\n", report.Took, o.out)
+	return nil
+}
+
+// measure runs the scenarios over the network of s.
+func (r *Report) measure(
+	ctx context.Context, s *servers, rtt time.Duration, only *regexp.Regexp, progress func(string, ...any),
+	stdout io.Writer,
+) error {
+	byName := map[string]*Result{}
+	for _, sc := range scenarios(s, r.Plan) {
+		if !only.MatchString(sc.Name) {
+			continue
+		}
+		result, err := sc.run(ctx, r.Plan.Rounds, progress)
+		progress("")
+		if err != nil {
+			return err
+		}
+		byName[result.Name] = result
+		result.Name += suffix(rtt)
+		result.Title += inWords(rtt)
+		r.Results = append(r.Results, result)
+		result.write(stdout)
+	}
+	r.Budgets = append(r.Budgets, budgets(r.Plan, r.Machine.NativeRelease, rtt, byName)...)
 	return nil
 }
 

@@ -107,7 +107,7 @@ func cycles(ctx context.Context, s *servers, open opener, n int, cancellable boo
 	if err := flush(group); err != nil {
 		return nil, err
 	}
-	session, err := open(addrs(group), limits{n, longTimeout})
+	session, err := s.via(open)(addrs(group), limits{n, longTimeout})
 	if err != nil {
 		return nil, err
 	}

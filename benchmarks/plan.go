@@ -47,15 +47,19 @@ var (
 	}
 )
 
-// scenarios returns everything that can be measured.
+// scenarios returns everything that can be measured over the network of s.
 func scenarios(s *servers, p plan) []*Scenario {
-	list := []*Scenario{serverCPU(s, p), oneGoroutine(s, p, false), oneGoroutine(s, p, true)}
+	list := []*Scenario{oneGoroutine(s, p, false), oneGoroutine(s, p, true)}
 	for _, n := range p.Sizes {
 		list = append(list, ownKeys(s, p, n))
 	}
-	list = append(list, contended(s, p), handover(s, p))
+	list = append(list, contended(s, p), contendedShapes(s, p), contendedLone(s, p), handover(s, p))
 	for _, f := range failures {
 		list = append(list, quorum(s, p, f))
 	}
-	return append(list, contendedRedlock(s, p), leases(s, p), keyMemory(s, p), hang(s, p))
+	list = append(list, contendedRedlock(s, p))
+	if s.network == nil {
+		list = append(list, serverCPU(s, p), leases(s, p), keyMemory(s, p), hang(s, p))
+	}
+	return list
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -63,13 +64,18 @@ func brief(v float64) string {
 }
 
 // plot draws each scenario's main figure as bars, and throughput over goroutines as lines, as SVG.
-func (r *Report) plot(dir string) error {
+func (r *Report) plot(dir string, rtts []time.Duration) error {
 	for _, result := range r.Results {
 		if err := result.plotBars(filepath.Join(dir, result.Name+".svg")); err != nil {
 			return fmt.Errorf("plot of %s: %w", result.Name, err)
 		}
 	}
-	return r.plotThroughput(filepath.Join(dir, "throughput.svg"))
+	for _, rtt := range rtts {
+		if err := r.plotThroughput(filepath.Join(dir, "throughput"+suffix(rtt)+".svg"), rtt); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *Result) plotBars(path string) error {

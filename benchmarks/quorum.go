@@ -85,7 +85,7 @@ func quorum(s *servers, p plan, f failure) *Scenario {
 		}
 		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds,
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-				return quorumCycles(ctx, s.five, f, open, ahead, d)
+				return quorumCycles(ctx, s.five, f, s.via(open), ahead, d)
 			}})
 	}
 	add(quorumYardstick, 0, ahead, openThirdAnswer)

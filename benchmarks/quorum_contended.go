@@ -40,7 +40,7 @@ func contendedRedlock(s *servers, p plan) *Scenario {
 						}
 					},
 				})
-				f, _, err := crowd(traced, s.five, oursRedlock(c), 8, shortTimeout, d)
+				f, _, err := crowd(traced, s.five, s.via(oursRedlock(c)), load{evenly(8, 1), hold}, shortTimeout, d)
 				if err != nil {
 					return nil, err
 				}
@@ -53,7 +53,7 @@ func contendedRedlock(s *servers, p plan) *Scenario {
 	add := func(name, yardstick string, rounds int, open opener) {
 		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: yardstick, Rounds: rounds,
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-				f, w, err := crowd(ctx, s.five, open, 8, shortTimeout, d)
+				f, w, err := crowd(ctx, s.five, s.via(open), load{evenly(8, 1), hold}, shortTimeout, d)
 				if err == nil {
 					f["attempts"] = w.calls["set"] / 5 / f["operations"]
 				}

@@ -28,6 +28,7 @@ type Report struct {
 	Results  []*Result         `json:"results"`
 	Budgets  []Budget          `json:"budgets"`
 	Settings []string          `json:"settings"`
+	Networks []string          `json:"networks,omitempty"` // see network.end
 }
 
 // Machine is where it ran.
@@ -45,7 +46,7 @@ type Machine struct {
 
 // settings say how the contestants were set up.
 var settings = []string{
-	"One machine: redis-servers (no persistence) and clients share its processors; loopback.",
+	"One machine: redis-servers (no persistence) and clients share its processors; loopback, or a relay as -rtt says.",
 	"Contestants over one client library get clients from one function (clients.go): connections for every goroutine, " +
 		"no retries, no client cache, RESP2 and no handshake extras for go-redis, rueidis with its default multiplexing.",
 	"raw: the client's own SET NX PX and EVALSHA of a compare-and-delete. No random owner, no fencing token, no renewal.",
@@ -135,6 +136,9 @@ func (r *Report) writeMarkdown(path string) error {
 		fmt.Fprintf(f, "### %s\n\n", result.Title)
 		writeMarkdownTable(f, result.cells())
 		fmt.Fprintf(f, "%s\n\n", result.Note)
+	}
+	for _, network := range r.Networks {
+		fmt.Fprintf(f, "%s\n\n", network)
 	}
 	fmt.Fprint(f, "### Budgets\n\n")
 	writeMarkdownTable(f, budgetCells(r.Budgets))

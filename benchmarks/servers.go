@@ -36,6 +36,22 @@ type servers struct {
 	keeper *keeper
 	one    *redistest.Server   // for all scenarios but Redlock
 	five   []*redistest.Server // for Redlock
+	// network is between clients and servers; nil: they meet on loopback.
+	network *network
+}
+
+// via opens sessions whose connections go through the network.
+func (s *servers) via(open opener) opener {
+	if s.network == nil {
+		return open
+	}
+	return func(addrs []string, l limits) (session, error) {
+		routed := make([]string, len(addrs))
+		for i, addr := range addrs {
+			routed[i] = s.network.route[addr]
+		}
+		return open(routed, l)
+	}
 }
 
 func startServers() (s *servers, err error) {

@@ -29,7 +29,7 @@ type held interface {
 type opener func(addrs []string, l limits) (session, error)
 
 // sessions makes n sessions.
-func (o opener) sessions(n int, addrs []string, timeout time.Duration) ([]session, func(), error) {
+func (o opener) sessions(n int, addrs []string, l limits) ([]session, func(), error) {
 	var list []session
 	end := func() {
 		for _, s := range list {
@@ -37,7 +37,7 @@ func (o opener) sessions(n int, addrs []string, timeout time.Duration) ([]sessio
 		}
 	}
 	for range n {
-		s, err := o(addrs, limits{2, timeout})
+		s, err := o(addrs, l)
 		if err != nil {
 			end()
 			return nil, nil, err

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...)
 func TestSmoke(t *testing.T) {
 	dir := t.TempDir()
 	var out bytes.Buffer
-	o := options{plan: smoke, out: dir, markdown: filepath.Join(dir, "results.md")}
+	o := options{plan: smoke, rtts: []time.Duration{0}, out: dir, markdown: filepath.Join(dir, "results.md")}
 	if err := run(t.Context(), o, &out, &out); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestSmoke(t *testing.T) {
 				t.Errorf("%s: %s: two clients had the lock at once", result.Name, row.Name)
 			}
 			for _, c := range result.Columns {
-				if _, ok := row.Median[c.Figure]; !ok && row.Name != "sync.Mutex" && !ours[c.Figure] {
+				if _, ok := row.Median[c.Figure]; !ok && !strings.HasPrefix(row.Name, "sync.Mutex") && !ours[c.Figure] {
 					t.Errorf("%s: %s: no %s", result.Name, row.Name, c.Title)
 				}
 			}
@@ -67,6 +68,33 @@ func TestSmoke(t *testing.T) {
 	if t.Failed() {
 		t.Logf("%s", out.Bytes())
 	}
+}
+
+// TestNetwork shows that the clients' messages take the time of the round trip.
+func TestNetwork(t *testing.T) {
+	const rtt = 2 * time.Millisecond
+	o := options{plan: smoke, run: "^hand-over$", rtts: []time.Duration{rtt}, out: t.TempDir()}
+	var out bytes.Buffer
+	if err := run(t.Context(), o, &out, &out); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(o.out, "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report Report
+	if err := json.Unmarshal(text, &report); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Networks) != 1 || len(report.Results) != 1 || report.Results[0].Name != "hand-over-2ms" {
+		t.Fatalf("%s", text)
+	}
+	for _, row := range report.Results[0].Rows {
+		if row.Err != "" || row.Median["handoff_p50_us"] < micros(rtt) {
+			t.Errorf("%s: %v µs for a hand-over, %s", row.Name, row.Median["handoff_p50_us"], row.Err)
+		}
+	}
+	t.Log(report.Networks)
 }
 
 func TestRatioIsOfTheSameRound(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -26,13 +27,13 @@ func (c curve) last() float64 { return c.points[len(c.points)-1].Y }
 
 // plotThroughput draws cycles per second over the number of goroutines. The legend is beside the plot, in the order in
 // which the lines end.
-func (r *Report) plotThroughput(path string) error {
-	sizes, curves := r.throughput()
+func (r *Report) plotThroughput(path string, rtt time.Duration) error {
+	sizes, curves := r.throughput(rtt)
 	if len(sizes) < 2 {
 		return nil
 	}
 	p := plot.New()
-	p.Title.Text, p.Title.Padding = "Lock and unlock, each goroutine its own key", vg.Points(8)
+	p.Title.Text, p.Title.Padding = "Lock and unlock, each goroutine its own key"+inWords(rtt), vg.Points(8)
 	p.X.Label.Text, p.Y.Label.Text = "goroutines", "cycles/s"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	var ticks plot.ConstantTicks
@@ -75,14 +76,14 @@ var (
 )
 
 // throughput returns the numbers of goroutines that were measured, and a curve for each contestant.
-func (r *Report) throughput() (sizes []int, curves []curve) {
+func (r *Report) throughput(rtt time.Duration) (sizes []int, curves []curve) {
 	for _, size := range append([]int{1}, r.Plan.Sizes...) {
 		name := ownKeysName(size)
 		if size == 1 {
 			name = "one-goroutine"
 		}
 		for _, result := range r.Results {
-			if result.Name != name {
+			if result.Name != name+suffix(rtt) {
 				continue
 			}
 			sizes = append(sizes, size)
