@@ -159,7 +159,7 @@ model: ## the Promela models of the protocol, small searches and all planted bug
 	model/run.sh
 
 BENCH = cd benchmarks && go run . -out results -markdown results/results.md
-bench: ## side by side with other libraries, benchmarks/README.md: three minutes, quiet; ARGS='-run contended'
+bench: ## side by side with other libraries, benchmarks/README.md: four minutes, quiet; ARGS='-run contended'
 	@scripts/need-redis.sh
 	$(BENCH) $(ARGS)
 

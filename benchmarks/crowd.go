@@ -166,7 +166,7 @@ func crowd(
 	f["wait_p99_us"], f["wait_max_us"] = waits.quantile(.99), waits.quantile(1)
 	f["wait_shares"] = f["wait_max_us"] / share
 	f["wait_over_ms"] = (f["wait_max_us"] - share) / 1000
-	f["least"], f["most"] = float64(slices.Min(counts)), float64(slices.Max(counts))
+	f["least"], f["most"] = float64(slices.Min(counts))/d.Seconds(), float64(slices.Max(counts))/d.Seconds()
 	f["first_p99_us"], f["between_p50_us"] = first.quantile(.99), between.quantile(.5)
 	f["first_of_bound"] = f["first_p99_us"] / (micros(localTime+2*l.hold) + 2*f["between_p50_us"])
 	f["handoff_p50_us"], f["handoff_p99_us"] = handoffs.quantile(.5), handoffs.quantile(.99)

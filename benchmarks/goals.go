@@ -150,8 +150,10 @@ func (g *goals) shared() {
 	me, what = shaped(lockerLocal, 16, 1, hold), "contended, 16 clients"
 	g.least(0.97, "×", "%s: acquisitions/s, to those in strict order", what)(
 		r.ratio(me, shaped(lockerStrict, 16, 1, hold), "rate"))
-	me, what = shaped(lockerLocal, 1, 16, 0), "contended, 1 client × 16 goroutines, hold 0"
-	g.least(200_000, "/s", "%s: acquisitions", what)(r.figure(me, "rate"))
+	if g.rtt == 0 { // over a network, round trips for more tokens take most of the time
+		g.least(200_000, "/s", "contended, 1 client × 16 goroutines, hold 0: acquisitions")(
+			r.figure(shaped(lockerLocal, 1, 16, 0), "rate"))
+	}
 	g.most(1, "×", "contended, 1 goroutine beside 64: wait p99, to its bound")(
 		g.results["contended-lone"].figure(lockerLocal, "first_of_bound"))
 }

@@ -26,7 +26,7 @@ func command() int {
 	flag.BoolVar(&o.full, "full", false, "longer visits and more rounds")
 	flag.StringVar(&o.run, "run", "", "only scenarios whose `names` match this regular expression")
 	flag.IntVar(&o.rounds, "rounds", 0, "rounds, if not as planned")
-	flag.Func("rtt", "round `times` between clients and servers: 0 (loopback), or 0,500us (default 0)", o.parseRTTs)
+	flag.Func("rtt", "round `times` between clients and servers: 0 (loopback), 0.5ms, or 0,0.5ms (default 0)", o.parseRTTs)
 	flag.StringVar(&o.out, "out", "results", "`directory` for results.json and the plots")
 	flag.StringVar(&o.markdown, "markdown", "", "`file` for the tables in Markdown")
 	flag.Parse()

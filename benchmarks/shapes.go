@@ -29,31 +29,32 @@ func contendedShapes(s *servers, p plan) *Scenario {
 		Note: "Ratio: acquisitions per second, to a sync.Mutex. Strict order: with NoLocalHandover. Least and most: " +
 			"acquisitions of one goroutine. Clients are goroutines here: " + crowdNote,
 		Columns: append([]Column{{"rate", "acquisitions/s", 0}, {"trips", "round trips", 2}, {"commands", "commands", 1},
-			{"least", "least", 0}, {"most", "most", 0}, {"wait_max_us", "longest wait µs", 0}}, crowdColumns[3:]...),
+			{"least", "least/s", 1}, {"most", "most/s", 1}, {"wait_max_us", "longest wait µs", 0}}, crowdColumns[3:]...),
 		Primary: "rate", Time: p.Contended, Rounds: p.FewRounds}
 	one := []*redistest.Server{s.one}
 	for _, hold := range []time.Duration{hold, 0} {
 		mutex := shaped("sync.Mutex", 16, 1, hold)
 		sc.Contestants = append(sc.Contestants,
 			Contestant{Name: mutex, Visit: visitCrowd(nil, shared(), load{evenly(16, 1), hold})})
-		for _, shape := range []struct {
-			clients, goroutines int
-			longer              time.Duration // each client should have its turn often
-		}{{4, 4, 3}, {1, 16, 1}, {16, 1, 1}} {
-			add := func(name string, rounds int, open opener) {
+		for _, shape := range []struct{ clients, goroutines int }{{4, 4}, {1, 16}, {16, 1}} {
+			add := func(name string, rounds int, longer time.Duration, open opener) {
 				visit := visitCrowd(one, s.via(open), load{evenly(shape.clients, shape.goroutines), hold})
 				sc.Contestants = append(sc.Contestants, Contestant{
 					Name: shaped(name, shape.clients, shape.goroutines, hold), Yardstick: mutex, Rounds: rounds,
 					Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-						return visit(ctx, shape.longer*d)
+						return visit(ctx, longer*d)
 					}})
 			}
-			add(lockerLocal, 0, ours("rueidis"))
-			add(lockerStrict, 0, ours("rueidis", locker.NoLocalHandover()))
+			longer := time.Duration(1)
+			if shape.clients == 4 && hold > 0 {
+				longer = 3 // each client should have its turn often
+			}
+			add(lockerLocal, 0, longer, ours("rueidis"))
+			add(lockerStrict, 0, 1, ours("rueidis", locker.NoLocalHandover()))
 			if shape.clients == 4 {
-				add("redsync/rueidis, 1–11 ms", p.Rare, ofRedsync("rueidis", tuned()...))
-				add("redislock/goredis, 5 ms", p.Rare, ofRedislock(5*time.Millisecond))
-				add("rueidislock", p.Rare, ofRueidislock(ttl))
+				add("redsync/rueidis, 1–11 ms", p.Rare, 1, ofRedsync("rueidis", tuned()...))
+				add("redislock/goredis, 5 ms", p.Rare, 1, ofRedislock(5*time.Millisecond))
+				add("rueidislock", p.Rare, 1, ofRueidislock(ttl))
 			}
 		}
 	}
