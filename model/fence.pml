@@ -45,6 +45,8 @@
  *
  *   N        nodes, 3 or 5                    C, A     clients, and attempts of each, one after the other; C*A <= 6
  *   FMAX     the counters' largest value, at most 7
+ *   BLOCK    the tokens of an attempt, from its token on. All of them count as issued when the attempt has won. A grant
+ *            and a raise move the slot's counter to the last of them; extend, and a grant that heals, to the first.
  *   BUMP     1: the slot's counter may rise at any time, because other locks of the slot draw from it. So a grant may
  *            also have any greater number, as it has when a script takes the clock and a hint into account.
  *   EXPIRE   1: any key may expire at any time: no assumption about time at all. 0: only when its attempt is over, as
@@ -84,6 +86,9 @@
 #endif
 #ifndef FMAX
 #define FMAX 3
+#endif
+#ifndef BLOCK
+#define BLOCK 1
 #endif
 #ifndef BUMP
 #define BUMP 0
@@ -173,6 +178,7 @@ byte c1, i1, n1, t1;
 /* ---- Sets of nodes -----------------------------------------------------------------------------------------------*/
 
 #define BIT(i)      (1<<(i))
+#define BITS(t)     (((1<<BLOCK)-1)<<(t))              /* a block that begins at t */
 #define SIZE(s)     (((s)&1)+(((s)>>1)&1)+(((s)>>2)&1)+(((s)>>3)&1)+(((s)>>4)&1))
 #define MAJORITY(s) (SIZE(s) >= MAJ)
 
@@ -217,7 +223,7 @@ inline forget(c) {
 inline win(c, t) {
 	printf("%c%d has the lock, token %d\n", MYNAME, t);
 #ifndef SKIP_UNIQ                                      /* for bugs that break more than this */
-	CHECK(!(issued & BIT(t)), UNIQ);
+	CHECK(!(issued & BITS(t)), UNIQ);
 #endif
 	CHECK(t > before[c], RT);
 #if DRAWN
@@ -232,9 +238,9 @@ inline win(c, t) {
 	od;
 	i1 = 0;
 #endif
-	issued = issued | BIT(t);
+	issued = issued | BITS(t);
 	if
-	:: t > newest -> newest = t
+	:: t+BLOCK-1 > newest -> newest = t+BLOCK-1
 	:: else
 	fi;
 	forget(c);
@@ -317,7 +323,7 @@ end:	do
 	:: d_step { phase[SELF] == extending && MAJORITY(acks[SELF]) ->
 		printf("%c%d has extended, token %d\n", MYNAME, token[SELF]);
 #ifndef SKIP_VER
-		CHECK(before[SELF] <= token[SELF], VER);
+		CHECK(before[SELF] <= token[SELF]+BLOCK-1, VER);
 #endif
 #if EXPIRE==2
 		relied[SELF] = asked[SELF];
@@ -336,7 +342,7 @@ end:	do
 		printf("%c%d sends verify\n", MYNAME) }
 	:: d_step { phase[SELF] == verifying && MAJORITY(acks[SELF]) ->
 		printf("%c%d has verified token %d\n", MYNAME, token[SELF]);
-		CHECK(before[SELF] <= token[SELF], VER);
+		CHECK(before[SELF] <= token[SELF]+BLOCK-1, VER);
 		acks[SELF] = 0; before[SELF] = 0; phase[SELF] = holding }
 #endif
 #if UNLOCK
@@ -348,7 +354,7 @@ end:	do
 		printf("%c%d sends release\n", MYNAME) }
 	:: d_step { phase[SELF] == unlocking && MAJORITY(acks[SELF]) ->
 		printf("%c%d has released, token %d\n", MYNAME, token[SELF]);
-		CHECK(before[SELF] <= token[SELF], VER);
+		CHECK(before[SELF] <= token[SELF]+BLOCK-1, VER);
 		forgetGrants(SELF); forget(SELF); attempt[SELF]++; phase[SELF] = idle }
 #endif
 	od

@@ -64,10 +64,15 @@ byte writer[N];                                        /* who set the slot's cou
 #else
 #define LOWEST(i)   (BASE(i)+1)
 #endif
-#define FREE(o,i)   (sentAcquire[o] && lock[i] == 0 && LOWEST(i) <= FMAX)
+#ifdef GRANT_FIRST                                     /* BUG: moves the slot's counter to the first token */
+#define MORE(o)     0
+#else
+#define MORE(o)     (HEALS(o) -> 0 : BLOCK-1)
+#endif
+#define FREE(o,i)   (sentAcquire[o] && lock[i] == 0 && LOWEST(i)+BLOCK-1 <= FMAX)
 inline acquire(o, i) {
 	d_step {
-		c1 = LOWEST(i); lock[i] = o; counter[i] = c1; fence[i] = c1; BEGINS(o, i);
+		c1 = LOWEST(i); lock[i] = o; counter[i] = c1; fence[i] = c1+MORE(o); BEGINS(o, i);
 #ifdef RAISE_NOL
 		writer[i] = o;
 #endif
@@ -113,13 +118,21 @@ inline acquire(o, i) {
 #else
 #define CHANGES(o,i) (counter[i] < sentRaise[o])
 #endif
+/* Where it leaves the slot's counter at least. An extension is sent when the attempt has won. */
+#if   defined(RAISE_FIRST)                             /* BUG: raises the slot's counter to the first token */
+#define LAST(o)     sentRaise[o]
+#elif VERIFY
+#define LAST(o)     (HEARS(o, raising) -> sentRaise[o]+BLOCK-1 : sentRaise[o])
+#else
+#define LAST(o)     (sentRaise[o]+BLOCK-1)
+#endif
 #define HEARSRAISE(o) ((HEARS(o, raising) || HEARS(o, extending)) && token[CLIENT(o)] == sentRaise[o])
 inline raise(o, i) {
 	if
 	:: CHANGES(o, i) ->
 		counter[i] = (lock[i] != 0 -> sentRaise[o] : 0);
 #ifndef RAISE_VALUE                                    /* BUG: raises the counter of the lock only */
-		fence[i] = (fence[i] < sentRaise[o] -> sentRaise[o] : fence[i]);
+		fence[i] = (fence[i] < LAST(o) -> LAST(o) : fence[i]);
 #endif
 #ifdef RAISE_NOL
 		writer[i] = o

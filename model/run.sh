@@ -31,6 +31,8 @@ tokens() {
   holds "2 x 1, to 3, healing, expiry of what is not extended" -DBUMP=1 -DEXPIRE=2 -DAHEAD=1 -DHEAL=1 -DVERIFY=1
   holds "2 x 1, to 3, numbers that were drawn (OWN, KEEP)"    -DBUMP=1 -DDRAWN=1
   holds "2 x 1, to 2, the same, extend, late grants"         -DBUMP=1 -DDRAWN=1 -DFMAX=2 -DVERIFY=1 -DAHEAD=1
+  holds "2 x 1, to 4, blocks of 2"                           -DBUMP=1 -DBLOCK=2 -DFMAX=4
+  holds "2 x 1, to 4, the same, sound expiry (also HO, ME)"  -DBUMP=1 -DBLOCK=2 -DFMAX=4 -DEXPIRE=0
   model=heal
   holds "what a lease that heals leaves on a node"
 }
@@ -55,6 +57,8 @@ tokenBugs() {
   breaks "LOCK_FIRST: out of memory between lock and counter" UNIQ -DLOCK_FIRST
   breaks "RAISE_VALUE: raises the lock's counter only"       UNIQ -DRAISE_VALUE
   breaks "RAISE_NOTHING: says yes, and is out of memory"     UNIQ -DRAISE_NOTHING
+  breaks "GRANT_FIRST: a grant does not cover its block"     UNIQ -DGRANT_FIRST -DBUMP=1 -DBLOCK=2 -DFMAX=4
+  breaks "RAISE_FIRST: a raise does not cover the block"     UNIQ -DRAISE_FIRST -DBUMP=1 -DBLOCK=2 -DFMAX=4
   breaks "STALE_ACK: extend counts earlier answers"          VER  -DSTALE_ACK -DVERIFY=1
   breaks "STALE_ACK, verify"                                 VER  -DSTALE_ACK -DCERT=1
   breaks "CERT_ANY: verify does not look at the counter"     VER  -DCERT_ANY -DCERT=1

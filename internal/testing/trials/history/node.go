@@ -81,6 +81,12 @@ func (l *NodeLog) CheckTokens(h *History, needed int) (found []Violation) {
 	keys, byKey := holds(h.Events())
 	for _, key := range keys {
 		for _, hold := range byKey[key] {
+			switch {
+			case hold.HandedOver() && needed > 1:
+				l.Counts["handed over, several nodes"]++
+			case hold.HandedOver():
+				l.Counts["handed over, one node"]++
+			}
 			on := 0
 			for _, slot := range l.values[tokenOf{hold.Owner, int64(hold.First)}] {
 				if int64(hold.Fence) <= slot {

@@ -129,7 +129,8 @@ func quotas(episodes int) map[string]int {
 		"marks": 20 * episodes, "joined with others": episodes / 4, "script raise": episodes / 2, "renewals": episodes / 4,
 		"verified": 3 * episodes, "updates lost without tokens": episodes / 100, "stale accesses refused": episodes / 200,
 		"inline exchanges": 5 * episodes, "batches of direct drivers": episodes / 10,
-		"calls beside a server that is ill": episodes / 2,
+		"calls beside a server that is ill": episodes / 2, "handed over, several nodes": episodes / 20,
+		"handed over, one node": episodes / 20,
 	}
 	for _, k := range kinds {
 		needed[k.name] = episodes / 30

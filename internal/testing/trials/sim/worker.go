@@ -28,6 +28,9 @@ func (c *client) plan(d *dice) plan {
 	p := plan{key: w.keys[d.intn(len(w.keys))], ttl: longTTL}
 	if p.key != longKey {
 		p.ttl = d.between(w.MinTTL, w.MaxTTL).Round(time.Millisecond)
+		if p.ttl%(2*time.Millisecond) == 0 { // callers with the same TTL hand locks over
+			p.ttl = w.MaxTTL.Round(time.Millisecond)
+		}
 	}
 	p.plain = c.direct && d.chance(.5)
 	if p.plain && p.key != longKey && !w.isSpared(p.key) && d.chance(.3) {
