@@ -22,6 +22,7 @@ type word struct {
 	What  string
 	Key   string
 	Lease string // unique in the trial, as the name of a call is
+	Owner string // of the grant that the lease is of; empty if it is of LockAll
 	Fence uint64
 	Began int64
 	At    int64
@@ -128,11 +129,35 @@ func overlaps(spans []*span) (wrong []string) {
 	return wrong
 }
 
+// handed counts the leases that came from another caller of their process.
+func (j *judge) handed() (n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	owners := map[string]bool{}
+	for _, s := range j.spans {
+		if owners[s.Owner] && s.Owner != "" {
+			n++
+		}
+		owners[s.Owner] = true
+	}
+	return n
+}
+
 // tokens finds tokens that repeat, and one that is not greater than that of a lease which somebody had before the call
-// began. spans are those of one key.
+// began, or relied on before somebody relied on this one. spans are those of one key.
 func tokens(spans []*span) (wrong []string) {
 	began := slices.SortedFunc(slices.Values(spans), func(a, b *span) int { return int(a.Began - b.Began) })
 	slices.SortFunc(spans, func(a, b *span) int { return int(a.At - b.At) })
+	var holder *span
+	for _, s := range spans {
+		switch {
+		case s.last == 0: // its time may have been over when it came
+		case holder != nil && s.Fence <= holder.Fence:
+			wrong = append(wrong, fmt.Sprintf("%v was relied on after %v, and its token is not greater", s.word, holder.word))
+		default:
+			holder = s
+		}
+	}
 	seen := map[uint64]*span{}
 	var greatest *span
 	had := 0

@@ -23,9 +23,10 @@ type plan struct {
 	URL string
 }
 
+// callers is how many goroutines of a process share each of its Clients. They hand locks over to each other.
+var callers = [...]int{1, 4}
+
 const (
-	// loops is how many goroutines of a process contend, each with a Client of its own.
-	loops = 2
 	// ttl is that of all locks.
 	ttl = 2 * time.Second
 	// limit is that of each call. Unlock and Close have limits of their own, which are shorter.
@@ -34,11 +35,12 @@ const (
 
 var keys = []string{"a", "b", "c"}
 
-// worker is one loop of a process.
+// worker is one goroutine of a process.
 type worker struct {
 	plan
-	loop int
-	n    int
+	locker.Locker
+	loop string // unique in the process
+	n    int    // of names
 	say  func(word)
 }
 
@@ -63,8 +65,24 @@ func workHere() {
 		}
 	}
 	var all sync.WaitGroup
-	for loop := range loops {
-		all.Go(func() { (&worker{plan: p, loop: loop, say: say}).work(ctx) })
+	for i, n := range callers {
+		all.Go(func() { p.share(ctx, i, n, say) })
+	}
+	all.Wait()
+}
+
+// share lets n workers contend that have one Client, the i-th of the process.
+func (p plan) share(ctx context.Context, i, n int, say func(word)) {
+	l, err := config.Open(ctx, p.URL)
+	if err != nil {
+		panic(err) // only a mistake in the URL
+	}
+	closer := worker{plan: p, loop: fmt.Sprint(i), say: say}
+	defer closer.during("Close", func() { _ = l.Close() })
+	var all sync.WaitGroup
+	for k := range n {
+		w := &worker{plan: p, Locker: l, loop: fmt.Sprintf("%d-%d", i, k), say: say}
+		all.Go(func() { w.work(ctx) })
 	}
 	all.Wait()
 }
@@ -74,7 +92,7 @@ func now() int64 { return time.Now().UnixNano() }
 // name returns a new name for a call or a lease.
 func (w *worker) name() string {
 	w.n++
-	return fmt.Sprintf("%d.%d.%d", w.Who, w.loop, w.n)
+	return fmt.Sprintf("%d.%s.%d", w.Who, w.loop, w.n)
 }
 
 // during tells the judge of a call.
@@ -86,13 +104,9 @@ func (w *worker) during(what string, f func()) {
 }
 
 func (w *worker) work(ctx context.Context) {
-	l, err := config.Open(ctx, w.URL)
-	if err != nil {
-		panic(err) // only a mistake in the URL
-	}
-	defer w.during("Close", func() { _ = l.Close() })
 	for ctx.Err() == nil {
 		var lease locker.Lease
+		var err error
 		began, mine := now(), keys[rand.IntN(len(keys)):][:1]
 		call, cancel := context.WithTimeout(ctx, rand.N(limit))
 		switch rand.IntN(10) {
@@ -100,14 +114,14 @@ func (w *worker) work(ctx context.Context) {
 			mine = keys[:2]
 			w.during("LockAll", func() {
 				var all *locker.AllLease
-				if all, err = locker.LockAll(call, l, mine, locker.TTL(ttl)); err == nil {
+				if all, err = locker.LockAll(call, w, mine, locker.TTL(ttl)); err == nil {
 					lease = all
 				}
 			})
 		case 1, 2:
-			w.during("TryLock", func() { lease, err = l.TryLock(call, mine[0], locker.TTL(ttl)) })
+			w.during("TryLock", func() { lease, err = w.TryLock(call, mine[0], locker.TTL(ttl)) })
 		default:
-			w.during("Lock", func() { lease, err = l.Lock(call, mine[0], locker.TTL(ttl)) })
+			w.during("Lock", func() { lease, err = w.Lock(call, mine[0], locker.TTL(ttl)) })
 		}
 		cancel()
 		if err != nil {
@@ -123,11 +137,11 @@ func (w *worker) hold(ctx context.Context, lease locker.Lease, keys []string, be
 	name, at := w.name(), now()
 	each := func(what string, at int64) {
 		for _, key := range keys {
-			fence := lease.Fence()
+			fence, owner := lease.Fence(), lease.Token()
 			if all, ok := lease.(*locker.AllLease); ok {
-				fence = all.FenceOf(key)
+				fence, owner = all.FenceOf(key), "" // which is not handed over
 			}
-			w.say(word{What: what, Key: key, Lease: name, Fence: fence, Began: began, At: at})
+			w.say(word{What: what, Key: key, Lease: name, Owner: owner, Fence: fence, Began: began, At: at})
 		}
 	}
 	each(has, at)
