@@ -20,7 +20,7 @@ import (
 //
 // It does not match the error of a single vote: one that says "held", among four nodes that are down, is not a holder.
 type QuorumError struct {
-	Op    string // "acquire", "extend", "verify" or "release"
+	Op    string // "acquire", "extend", "verify", "release" or "raise tokens"
 	Need  int    // how many nodes make a majority
 	Votes []Vote // of every node, in the order of the configuration
 	cause error

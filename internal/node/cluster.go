@@ -153,7 +153,19 @@ func (c *Cluster) Close() error {
 // Bootstrap does for all slots of the cluster what [Node.Bootstrap] does for a node. It stops at the first error.
 func (c *Cluster) Bootstrap(ctx context.Context) error {
 	n := New(Lend(c.driver), c.options)
-	defer func(ctx context.Context) { _ = CloseWithin(ctx, n) }(ctx)
+	defer func() { _ = CloseWithin(ctx, n) }()
+	return eachSlot(ctx, n.trust)
+}
+
+// RaiseTokens implements inspect.TokenRaiser.
+func (c *Cluster) RaiseTokens(ctx context.Context, past uint64) error {
+	n := New(Lend(c.driver), c.options)
+	defer func() { _ = CloseWithin(ctx, n) }()
+	return n.RaiseTokens(ctx, past)
+}
+
+// eachSlot calls f for each hash slot, and stops at the first error.
+func eachSlot(ctx context.Context, f func(ctx context.Context, slot uint16) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
@@ -161,7 +173,7 @@ func (c *Cluster) Bootstrap(ctx context.Context) error {
 	for i := range callers {
 		wg.Go(func() {
 			for slot := i; slot < script.Slots && ctx.Err() == nil; slot += callers {
-				if err := n.trust(ctx, uint16(slot)); err != nil {
+				if err := f(ctx, uint16(slot)); err != nil {
 					cancel(err)
 				}
 			}

@@ -130,6 +130,21 @@ func (n *Node) ForceRelease(ctx context.Context, key, owner string) (inspect.Ins
 	return s.Inspection, err
 }
 
+// RaiseTokens implements inspect.TokenRaiser. It writes the counters of all hash slots. Those that are not there yet
+// would begin at the server's clock, which may be behind.
+func (n *Node) RaiseTokens(ctx context.Context, past uint64) error {
+	n.inFlight.Enter()
+	defer n.inFlight.Leave()
+	return n.fault(eachSlot(ctx, func(ctx context.Context, slot uint16) error {
+		cmd := script.RaiseCounter(n.prefix, slot, past)
+		reply, err := n.send(ctx, n.granting, cmd, n.timeout, n.timeout/2, nil)
+		if err == nil {
+			err = script.ReadRaised(reply)
+		}
+		return err
+	}))
+}
+
 // takeable returns why the lock cannot be taken from an owner whose token begins with owner, or nil if it can.
 func (s State) takeable(owner string) error {
 	switch {

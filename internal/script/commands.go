@@ -183,6 +183,12 @@ func (k Keys) Force(value string, tombstone time.Duration, turns bool, g *Guard)
 	}
 }
 
+// RaiseCounter makes all tokens greater than past that the locks of a hash slot are granted from now on.
+// [ReadRaised] reads the reply.
+func RaiseCounter(prefix string, slot uint16, past uint64) Command {
+	return raiseCounterScript.call([]string{inSlot(slot, prefix, fenceName)}, counterText(past)).granting(raised)
+}
+
 // milliseconds renders d for Redis, rounded up. A key may live longer than its lease, but not shorter.
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
@@ -212,6 +218,9 @@ func handsOver(reply drivers.Reply) bool {
 	p, _ := ReadPosition(reply)
 	return p.Status == Granted
 }
+
+// raised is the Grants of RaiseCounter: replicas have to confirm it.
+func raised(reply drivers.Reply) bool { return ReadRaised(reply) == nil }
 
 // extends is the Grants of Extend.
 func extends(reply drivers.Reply) bool {

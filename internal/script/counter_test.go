@@ -153,3 +153,34 @@ func TestThereAreNoMoreCountersThanSlots(t *testing.T) {
 		t.Errorf("%d counters", len(names))
 	}
 }
+
+// Counters are raised and never lowered, also where there is none yet, and where one was overwritten from outside.
+func TestCountersAreRaised(t *testing.T) {
+	s, n := real(t)
+	slot := script.Slot("k")
+	counter := script.KeysOf("", "k").Fence()
+	const ahead = 1 << 51
+	raise := func(past uint64) {
+		t.Helper()
+		if err := script.ReadRaised(send(t, n, script.RaiseCounterScript, script.RaiseCounter("", slot, past).Words)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, text := range []string{"", "0000000000000007", "no number", "nan", "9007199254740991", "1e30"} {
+		s.Cmd(t, "FLUSHALL")
+		if text != "" {
+			s.Cmd(t, "SET", counter, text)
+		}
+		raise(ahead)
+		raise(ahead - 1)
+		if got := s.Cmd(t, "GET", counter); got != script.CounterText(ahead) {
+			t.Errorf("after %q: the counter is %v", text, got)
+		}
+		if fence := acquire(t, n, "t", 10*time.Second); fence <= ahead {
+			t.Errorf("after %q: token %d", text, fence)
+		}
+	}
+	if left := s.Cmd(t, "PTTL", counter); left != int64(-1) {
+		t.Errorf("the counter expires in %v ms", left)
+	}
+}

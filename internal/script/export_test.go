@@ -20,6 +20,7 @@ var (
 	TurnScript, TurnReleaseScript              = turnScript, turnReleaseScript
 	ReleaseScript, VerifyScript                = releaseScript, verifyScript
 	InspectScript, ForceScript                 = inspectScript, forceScript.plain
+	RaiseCounterScript                         = raiseCounterScript
 
 	CounterText  = counterText
 	Expand       = func(name string) string { return expand(name, false) }

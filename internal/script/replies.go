@@ -228,6 +228,14 @@ func ReadState(reply drivers.Reply) (State, error) {
 	return s, nil
 }
 
+// ReadRaised returns nil if the counter was raised.
+func ReadRaised(reply drivers.Reply) error {
+	if reply == int64(1) {
+		return nil
+	}
+	return unexpected(reply)
+}
+
 // unexpected returns the refusal if the server has refused the command. Otherwise it returns an error for a reply that
 // the scripts do not give. Such a reply comes from a driver that does not normalise replies, or from a proxy. The error
 // does not show its text, which may contain a token.

@@ -60,8 +60,9 @@ var (
 	allScript = newScripts("all.lua")
 
 	// For operators.
-	inspectScript = newScript("inspect.lua")
-	forceScript   = newScripts("force.lua")
+	inspectScript      = newScript("inspect.lua")
+	forceScript        = newScripts("force.lua")
+	raiseCounterScript = newScript("raisecounter.lua")
 
 	// The restart guard.
 	touchScript = newScript("touch.lua")

@@ -180,7 +180,7 @@ func useLocks(t *testing.T, url, key string) {
 	steady.Unlock(t, all)
 }
 
-// useCommand inspects a lock, watches it and releases it by force.
+// useCommand inspects a lock, watches it, releases it by force, and raises the tokens.
 func useCommand(t *testing.T, url string) {
 	t.Helper()
 	env := []string{"LOCKER_URL=" + url}
@@ -194,6 +194,8 @@ func useCommand(t *testing.T, url string) {
 	assert.Zero(t, code, stderr)
 	eventually(t, "the lock is free", func() bool { return strings.Contains(p.out.String(), `"free"`) })
 	assert.Error(t, held.Extend(t.Context()))
+	code, _, stderr = call(env, "tokens", "raise")
+	assert.Zero(t, code, stderr)
 }
 
 // rare are the commands that are needed only in situations that the test does not wait for: connections that were idle

@@ -98,6 +98,19 @@ func (a *app) inspect(ctx context.Context, keys []string) error {
 
 // inspector opens the configured locks and returns their Inspector.
 func (a *app) inspector(ctx context.Context) (inspect.Inspector, error) {
+	l, err := a.store(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i, ok := locker.As[inspect.Inspector](l)
+	if !ok {
+		return nil, errors.New("the backend cannot show the state of its locks")
+	}
+	return i, nil
+}
+
+// store opens the configured locks, which other processes see, too.
+func (a *app) store(ctx context.Context) (locker.Locker, error) {
 	c, err := a.config()
 	if err != nil {
 		return nil, err
@@ -112,11 +125,7 @@ func (a *app) inspector(ctx context.Context) (inspect.Inspector, error) {
 		err := fmt.Errorf("locks in %s exist only inside the process that takes them", c.Backend)
 		return nil, exit.With(exit.Config, err, "configure the store that the program uses")
 	}
-	i, ok := locker.As[inspect.Inspector](l)
-	if !ok {
-		return nil, errors.New("the backend cannot show the state of its locks")
-	}
-	return i, nil
+	return l, nil
 }
 
 // lockJSON is an inspection as JSON. Fields that are unknown, or have no meaning in a state, are omitted.

@@ -56,6 +56,7 @@ func TestPostgres(t *testing.T) {
 	code, out, stderr = call(env, "doctor")
 	assert.Equal(t, 0, code, out+stderr)
 	assert.Contains(t, out, "fencing tokens grow")
+	raiseTokens(t, url)
 }
 
 // The commands for users and for operators, on etcd.
