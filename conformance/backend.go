@@ -13,8 +13,8 @@ import (
 
 // RunBackend checks a backend, with one subtest per property. It runs [RunLocker] over a [locker.Client] of the
 // backend. It also checks the rules of [locker.Backend] that a Client hides or does not depend on, and the rules of the
-// optional interfaces [locker.Queuer], [locker.Notifier], [locker.LossNotifier], [locker.ManyAcquirer] and
-// inspect.Watcher if the backend implements them.
+// optional interfaces [locker.Queuer], [locker.Notifier], [locker.LossNotifier], [locker.ManyAcquirer],
+// inspect.Watcher and inspect.TokenRaiser if the backend implements them.
 func RunBackend(t *testing.T, h Harness) {
 	RunLocker(t, h)
 	run(t, h, h.Bubble, slices.Concat(backendProperties, manyBackendProperties))
@@ -207,6 +207,22 @@ var backendProperties = []property[Harness]{
 		"After an outage of the store Watch calls changed again after each change.",
 		"Observers would believe in the former leader for seconds after each change, until the process ends.",
 		watchOutlivesOutages,
+	},
+
+	// Properties of a backend that implements inspect.TokenRaiser.
+	{
+		"TokensAreRaised",
+		"After RaiseTokens, tokens of all keys are greater than the number that it was given, a smaller number changes " +
+			"nothing, and locks that are held stay as they are.",
+		"Operators call it when a program changes its store: the resource would refuse every holder of the new one.",
+		tokensAreRaised,
+	},
+	{
+		"RaisingIsOneStep",
+		"Tokens that are granted during RaiseTokens grow.",
+		"A store that reads its counter and then sets it takes back the tokens that it grants in between: the resource " +
+			"refuses the next holders.",
+		raisingIsOneStep,
 	},
 
 	// Properties of a backend that implements locker.Notifier but not locker.Queuer.

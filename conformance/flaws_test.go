@@ -45,9 +45,11 @@ var storeFlaws = []flaw{
 			return left
 		}
 	}},
-	{name: "the counter has seven bits", fails: []string{"FenceGrows"}, store: func(s *store) {
-		s.tokens(func(fence uint64, _ grant) uint64 { return fence % 128 })
-	}},
+	{name: "the counter has seven bits", fails: []string{"FenceGrows", "TokensAreRaised", "CallersShareALock"},
+		store: func(s *store) {
+			first := uint64(time.Now().UnixMicro())
+			s.tokens(func(fence uint64, _ grant) uint64 { return (fence - first) % 128 })
+		}},
 	{name: "an attempt that fails gives a token back", fails: []string{"FenceIsUnique"}, store: func(s *store) {
 		var back, failed atomic.Uint64
 		s.answers(func(err error) error {
@@ -504,6 +506,39 @@ var storeFlaws = []flaw{
 			})
 		}
 	}},
+	{name: "tokens are set to the number, but for those near by", fails: []string{"TokensAreRaised"},
+		store: func(s *store) {
+			last, offset := setsTokens(s)
+			s.raise = func(_ context.Context, past uint64) error {
+				s.with(func() {
+					if past > *last || *last-past > 1<<20 {
+						*offset += past - *last
+					}
+				})
+				return nil
+			}
+		}},
+	{name: "raising ends locks", fails: []string{"TokensAreRaised"}, store: func(s *store) {
+		raise := s.raise
+		s.raise = func(ctx context.Context, past uint64) error {
+			s.delete("held")
+			return raise(ctx, past)
+		}
+	}},
+	{name: "tokens are raised in two steps", fails: []string{"RaisingIsOneStep"}, store: func(s *store) {
+		last, offset := setsTokens(s)
+		s.raise = func(_ context.Context, past uint64) error {
+			var read uint64
+			s.with(func() { read = *last })
+			time.Sleep(20 * time.Millisecond)
+			s.with(func() {
+				if read < past {
+					*offset += past - *last
+				}
+			})
+			return nil
+		}
+	}},
 	{name: "shows a kept lock as held", fails: []string{"InspectionTells"}, store: func(s *store) {
 		inspected := s.inspect
 		s.inspect = func(ctx context.Context, key string) (inspect.Inspection, error) {
@@ -654,4 +689,14 @@ func constantOwner(s *store) {
 		req.Token = "locked"
 		return req
 	})
+}
+
+// setsTokens adds offset to all tokens that are granted. last is the last one. Both are guarded by the mutex of s.
+func setsTokens(s *store) (last, offset *uint64) {
+	last, offset = new(uint64), new(uint64)
+	s.tokens(func(fence uint64, _ grant) uint64 {
+		*last = fence + *offset
+		return *last
+	})
+	return last, offset
 }

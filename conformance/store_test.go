@@ -23,6 +23,7 @@ type store struct {
 	extend, release, verify ownerCall
 	inspect                 func(ctx context.Context, key string) (inspect.Inspection, error)
 	forceRelease            func(ctx context.Context, key, owner string) (inspect.Inspection, error)
+	raise                   func(ctx context.Context, past uint64) error
 	watch                   func(key string, changed func()) (stop func(), err error)
 	notify                  func(key string, wake func()) (live func() bool, stop func())
 	notifyLoss              func(req locker.Request, lost func(err error)) (stop func())
@@ -92,7 +93,7 @@ func newStore() *store {
 		return err
 	}
 	s.verify = s.operation(s.mem.Verify, func(*grant, locker.Request) {})
-	s.inspect, s.forceRelease, s.watch = s.mem.Inspect, s.force, s.mem.Watch
+	s.inspect, s.forceRelease, s.watch, s.raise = s.mem.Inspect, s.force, s.mem.Watch, s.mem.RaiseTokens
 	s.notify = func(key string, wake func()) (live func() bool, stop func()) {
 		stop, _ = s.mem.Watch(key, wake)
 		time.AfterFunc(time.Millisecond, wake)
@@ -425,6 +426,8 @@ func (c *client) ForceRelease(ctx context.Context, key, owner string) (inspect.I
 func (c *client) Watch(key string, changed func()) (stop func(), err error) {
 	return c.watch(key, changed)
 }
+
+func (c *client) RaiseTokens(ctx context.Context, past uint64) error { return c.raise(ctx, past) }
 
 func (c *client) Close() error {
 	c.closed.Store(true)
