@@ -33,8 +33,8 @@ var bucketRE = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // config returns the settings with which the bucket is created.
 //
-// The first sequence number is the time in microseconds. So tokens grow even if the bucket was deleted and is created
-// again. It is the only use of this machine's clock.
+// The first sequence number is that which owns the time in microseconds as a token. So tokens grow even if the bucket was
+// deleted and is created again. It is the only use of this machine's clock.
 //
 // There are no delete markers of the server (SubjectDeleteMarkerTTL), which would tell waiters of locks that have
 // expired. The server adds such a marker without comparing, so that it can replace a lock that was granted in the
@@ -49,7 +49,7 @@ func (b *Backend) config() jetstream.StreamConfig {
 		MaxMsgSize:        -1,
 		Discard:           jetstream.DiscardNew,
 		Replicas:          b.replicas,
-		FirstSeq:          uint64(time.Now().UnixMicro()),
+		FirstSeq:          firstSeq(time.Now()),
 		DenyDelete:        true,
 		AllowRollup:       true,
 		AllowMsgTTL:       true,
@@ -62,7 +62,10 @@ func (b *Backend) config() jetstream.StreamConfig {
 	}
 }
 
-// creation is how far the first sequence number of a bucket may be from the time at which it was created. The clocks
+// firstSeq returns the first sequence number of a bucket that is created at the given time.
+func firstSeq(t time.Time) uint64 { return uint64(t.UnixMicro()) / locker.MaxFences }
+
+// creation is how far the first token of a bucket may be from the time at which it was created. The clocks
 // of the server and of the machine that has asked for the bucket may differ by that much.
 const creation = time.Hour
 
@@ -72,7 +75,7 @@ func (b *Backend) misfit(info *jetstream.StreamInfo) error {
 	is := func(what, fix string, args ...any) error {
 		return &advised{errors.New(what), fmt.Sprintf(fix, args...)}
 	}
-	off := time.Duration(int64(c.FirstSeq)-info.Created.UnixMicro()) * time.Microsecond
+	off := int64(c.FirstSeq) - int64(firstSeq(info.Created))
 	switch {
 	case c.Sealed || c.NoAck:
 		return is("it takes no changes, or does not acknowledge them", "set sealed and no_ack to false")
@@ -95,10 +98,10 @@ func (b *Backend) misfit(info *jetstream.StreamInfo) error {
 	case c.Replicas < b.replicas:
 		return is(fmt.Sprintf("%d servers keep it, and %d were asked for", c.Replicas, b.replicas),
 			"set num_replicas to %d, or ask for fewer replicas", b.replicas)
-	case off.Abs() > creation:
+	case max(off, -off) > int64(firstSeq(time.UnixMicro(0).Add(creation))):
 		return is(fmt.Sprintf("tokens may fall or repeat when it is made again, because its first sequence number is %d "+
-			"and not the time of its creation in microseconds", c.FirstSeq),
-			"use another bucket, made with the right first_seq, which was %d for this one", info.Created.UnixMicro())
+			"and not the time of its creation in microseconds, divided by %d", c.FirstSeq, locker.MaxFences),
+			"use another bucket, made with the right first_seq, which was %d for this one", firstSeq(info.Created))
 	case c.Retention != jetstream.LimitsPolicy:
 		return is("consumers remove its messages", "set retention to limits")
 	case c.Mirror != nil || len(c.Sources) > 0 || c.SubjectTransform != nil:

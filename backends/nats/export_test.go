@@ -20,6 +20,9 @@ func StreamConfig() jetstream.StreamConfig {
 	return (&Backend{options: options{name: DefaultBucket, replicas: 1}}).config()
 }
 
+// FirstSeq returns the first number of a bucket that is created at the given time.
+var FirstSeq = firstSeq
+
 // Deaf is how long a server may leave requests unanswered, and store nothing.
 const Deaf = deaf
 

@@ -99,7 +99,7 @@ func (s *step) try(ctx context.Context, n int) ([]locker.Grant, error) {
 	grants := make([]locker.Grant, len(s.reqs))
 	for i, req := range s.reqs {
 		seq := end - uint64(len(s.reqs)-1-i)
-		grants[i] = grant(seq, seq, s.start, req.TTL)
+		grants[i] = grant(firstToken(seq), seq, s.start, req)
 	}
 	return grants, nil
 }
@@ -122,6 +122,9 @@ var refusedBatches = []jetstream.ErrorCode{10174, 10175, 10176, 10177, 10179, 10
 func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
 	msgs := make([]*natsclient.Msg, len(s.reqs))
 	for i, req := range s.reqs {
+		if s.last[i] > maxSeq {
+			return 0, errSpent
+		}
 		lock := record{State: held, Owner: req.Token, Label: req.Label, ttl: req.TTL}
 		m := lock.message(s.b.subject(req.Key))
 		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(s.last[i], 10))
@@ -163,7 +166,7 @@ func (s *step) read(ctx context.Context) ([]locker.Grant, error) {
 		case failed != nil:
 			return nil, failed
 		case r.State == held && r.Owner == req.Token:
-			grants = append(grants, grant(r.token(), r.seq, s.start, req.TTL))
+			grants = append(grants, grant(r.token(), r.seq, s.start, req))
 		case r.State == foreign:
 			err = &locker.Error{Op: "trylock", Key: req.Key, Err: locker.ErrForeignKey}
 		case r.taken():

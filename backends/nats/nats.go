@@ -9,8 +9,8 @@
 // While the server, or a majority of the servers of a bucket with replicas, keeps its data, a lock has at most one
 // holder at a time, provided that the clocks of the servers agree, run at the right speed and do not jump, and that
 // those of the clients run at the same speed. All changes go through the leader of the bucket's stream, and each is a
-// compare and set. Every acquisition gets a fencing token greater than all earlier ones: the sequence number of the
-// message that recorded it. The tokens need no clock.
+// compare and set. Every acquisition gets fencing tokens greater than all earlier ones: each sequence number owns 128 of
+// them, and a lock has those of the message that recorded it. The tokens need no clock but that of the bucket's creation.
 //
 // A server writes to its disk before it answers, but by default it leaves to the kernel when the disk is synced. After
 // a crash of the machine, a server can have lost its latest writes, with locks and tokens among them. Set
@@ -95,7 +95,7 @@ func New(js jetstream.JetStream, opts ...Option) *locker.Client {
 }
 
 // Backend implements [locker.Backend] and its optional interfaces locker.Notifier, locker.Verifier and
-// locker.ManyAcquirer, and inspect.Inspector, inspect.Watcher and inspect.Examiner.
+// locker.ManyAcquirer, and inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.TokenRaiser.
 type Backend struct {
 	options
 	js     atomic.Pointer[jetstream.JetStream] // see jet
@@ -206,7 +206,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			switch {
 			case err == nil:
 				doubt = 0
-				return grant(seq, seq, start, req.TTL), nil
+				return grant(firstToken(seq), seq, start, req), nil
 			case errors.Is(err, errOther) || errors.As(err, new(unknown)):
 				doubt = max(doubt, last) // a smaller number is that of an old record, which nothing is written over
 			}
@@ -224,7 +224,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		case r.State == foreign:
 			return locker.Grant{}, locker.ErrForeignKey
 		case r.State == held && r.Owner == req.Token: // the same request was executed before
-			return grant(r.token(), r.seq, start, req.TTL), nil
+			return grant(r.token(), r.seq, start, req), nil
 		case r.taken() && !r.overdue:
 			return locker.Grant{}, r.heldError()
 		}
@@ -301,8 +301,10 @@ type holding struct {
 	released bool      // a release was sent and not answered
 }
 
-func grant(token, seq uint64, start time.Time, ttl time.Duration) locker.Grant {
-	return locker.Grant{Fence: token, Private: &holding{seq: seq, since: start, ends: start.Add(ttl)}}
+func grant(token, seq uint64, start time.Time, req locker.Request) locker.Grant {
+	return locker.Grant{
+		Fence: token, Fences: req.FencesNow(), Private: &holding{seq: seq, since: start, ends: start.Add(req.TTL)},
+	}
 }
 
 // holdingOf returns the holding of a request. One of a caller that has lost it has no sequence number, and the record
@@ -537,6 +539,29 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 			return i, err
 		}
 	}
+}
+
+// RaiseTokens implements inspect.TokenRaiser. A token comes from the sequence number of the message that records a lock.
+// The server raises that by one with each message, and otherwise only if it removes all messages, and so all locks. So
+// tokens that are not past yet are not raised, and the error matches errors.ErrUnsupported.
+func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
+	if past >= 1<<52 {
+		return fmt.Errorf("%w: tokens cannot be raised past %d, because 2⁵² is the limit", locker.ErrInvalid, past)
+	}
+	if err := b.usable(); err != nil {
+		return err
+	}
+	ctx, cancel := b.bounded(ctx, b.timeout)
+	defer cancel()
+	m := natsclient.NewMsg(b.subjects() + probeKey)
+	m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(seconds(time.Second), 10))
+	seq, err := b.publish(ctx, m) // only a leader with a majority can store it, and each grant after it has a greater number
+	if err != nil || firstToken(seq+1) > past {
+		return err
+	}
+	return fmt.Errorf("%w: tokens of NATS cannot be raised while there are locks: use a new bucket, whose tokens begin at "+
+		"the clock, or while nobody uses bucket %s, nats stream purge KV_%s --seq=%d", errors.ErrUnsupported, b.name, b.name,
+		past/locker.MaxFences+1)
 }
 
 // Notify implements [locker.Notifier].

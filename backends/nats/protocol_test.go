@@ -215,7 +215,7 @@ func TestBucketsThatDoNotFit(t *testing.T) {
 		subjects := "$KV." + name + ".>"
 		return jetstream.StreamConfig{
 			Name: "KV_" + name, Subjects: []string{subjects}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
-			AllowMsgTTL: true, FirstSeq: uint64(time.Now().UnixMicro()),
+			AllowMsgTTL: true, FirstSeq: nats.FirstSeq(time.Now()),
 			RePublish: &jetstream.RePublish{Source: subjects, Destination: "locker." + name + ".>", HeadersOnly: true},
 		}
 	}
@@ -271,7 +271,7 @@ func TestBucketsWhoseTokensCouldFall(t *testing.T) {
 		c := nats.StreamConfig()
 		c.Name, c.Subjects = fmt.Sprint("KV_first", n), []string{fmt.Sprint("$KV.first", n, ".>")}
 		c.RePublish.Source, c.RePublish.Destination = c.Subjects[0], fmt.Sprint("locker.first", n, ".>")
-		c.FirstSeq = uint64(time.Now().Add(off).UnixMicro())
+		c.FirstSeq = nats.FirstSeq(time.Now().Add(off))
 		if off == 0 {
 			c.FirstSeq = 0
 		}

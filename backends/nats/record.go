@@ -26,7 +26,7 @@ type record struct {
 	State state  `json:"-"`
 	Owner string `json:"owner"` // of a lock that is held; else the last one
 	Label string `json:"label,omitempty"`
-	Fence uint64 `json:"fence,omitempty"` // the token; 0: the sequence number of this message
+	Fence uint64 `json:"fence,omitempty"` // the first token; 0: that of the sequence number of this message
 	Age   int64  `json:"age_ms,omitempty"`
 
 	seq    uint64 // 0: there is no message
@@ -82,12 +82,22 @@ func (r record) heldError() *locker.HeldError {
 	return e
 }
 
-// token returns the fencing token of the owner.
+// firstToken returns the first of the fencing tokens that a sequence number owns. Nothing but the number is needed for
+// that, so a client that does not know yet that the bucket was deleted and created again draws the right ones.
+func firstToken(seq uint64) uint64 { return seq * locker.MaxFences }
+
+// maxSeq is the greatest number of a free record over which a lock is written. So tokens are below 2⁵³, the first number
+// that Lua and JavaScript do not know exactly: within the ten seconds of a free record, no server stores 2³⁰ messages.
+const maxSeq = 1<<53/locker.MaxFences - 1<<30
+
+var errSpent = fmt.Errorf("%w: the tokens of the bucket are at 2⁵³: use another bucket", locker.ErrUnavailable)
+
+// token returns the first fencing token of the owner.
 func (r record) token() uint64 {
 	if r.Fence != 0 {
 		return r.Fence
 	}
-	return r.seq
+	return firstToken(r.seq)
 }
 
 // seconds rounds a TTL up to what the server counts in.
@@ -196,6 +206,9 @@ const (
 // put stores r if the last message on subject has the sequence number last; 0 means that there is none. It returns the
 // sequence number of r.
 func (b *Backend) put(ctx context.Context, subject string, last uint64, r record) (uint64, error) {
+	if r.State == held && last > maxSeq {
+		return 0, errSpent
+	}
 	m := r.message(subject)
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(last, 10))
 	return b.publish(ctx, m)
