@@ -103,7 +103,7 @@ func callersShareWithOthers(t testing.TB, h Harness) {
 	if !h.FIFO {
 		t.Skip("the harness does not declare FIFO")
 	}
-	const callers, times, hold = 4, 10, time.Millisecond
+	const callers, times, hold = 64, 10, time.Millisecond
 	ls, _ := clients(t, h, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*hangLimit)
 	defer cancel()
