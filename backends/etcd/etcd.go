@@ -9,8 +9,8 @@
 //
 // A lock has at most one holder at a time, also while members fail, restart or are partitioned, as long as etcd keeps
 // what a majority of its members has confirmed. The fencing token of a lock comes from the revision of the transaction
-// that created its entry. Revisions only grow. They are counted from the time at which the prefix was first used, and no
-// other clock takes part in tokens.
+// that created its entry. Revisions only grow. They are counted from the time at which the prefix was first used, and
+// no other clock takes part in tokens.
 //
 // Expiry is the one thing that depends on time. The leader of etcd ends a lease when its TTL is over by the leader's
 // own monotonic clock, and a new leader gives every lease its whole TTL again. So a lock may end late, and not early,
@@ -588,8 +588,8 @@ func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
 // ownerPrefixLen is how many bytes of an owner's token are shown.
 const ownerPrefixLen = 8
 
-// Inspect implements [inspect.Inspector]. It makes two round trips. etcd does not know how long a lock has been held. If
-// tokens were raised since, the token is shown as if it had been granted after that.
+// Inspect implements [inspect.Inspector]. It makes two round trips. etcd does not know how long a lock has been held.
+// If tokens were raised since, the token is shown as if it had been granted after that.
 func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	seen, _, err := b.inspect(ctx, key)
 	return seen, err

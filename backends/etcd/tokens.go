@@ -71,7 +71,8 @@ func fence(record *mvccpb.KeyValue, revision int64) (uint64, error) {
 		return 0, err
 	}
 	since := revision - record.CreateRevision // negative if the record was deleted after that revision
-	if rest := maxToken - locker.MaxFences - n; rest < 0 || since > rest/locker.MaxFences || n+since*locker.MaxFences <= 0 {
+	most := (maxToken-n)/locker.MaxFences - 1
+	if n > maxToken || since > most || n+since*locker.MaxFences <= 0 {
 		return 0, fmt.Errorf("%w: tokens that are counted from %.64q are not between 0 and 2⁵³", locker.ErrUnavailable,
 			record.Key)
 	}
@@ -103,9 +104,9 @@ func (b *Backend) granted(
 	}, err
 }
 
-// RaiseTokens implements inspect.TokenRaiser. A grant comes before it or after it, because etcd executes one transaction
-// after the other. The revision of a grant may be as old as the record, because the waiter's entry was created long ago.
-// So the record itself is raised past, although tokens of younger revisions may be past already.
+// RaiseTokens implements inspect.TokenRaiser. A grant comes before it or after it, because etcd executes one
+// transaction after the other. The revision of a grant may be as old as the record, because the waiter's entry was
+// created long ago. So the record itself is raised past, although tokens of younger revisions may be past already.
 func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
 	if past >= maxToken/2 {
 		return fmt.Errorf("%w: tokens cannot be raised past %d, because 2⁵² is the limit", locker.ErrInvalid, past)

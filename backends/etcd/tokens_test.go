@@ -3,7 +3,6 @@ package etcd_test
 import (
 	"context"
 	"errors"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -104,8 +103,8 @@ func areRaised(t *testing.T, s *store) {
 	}
 }
 
-// Two Clients acquire while others raise the tokens: tokens grow, and those that are asked for after a raise are past it.
-// A lock that is handed over within a Client was granted before.
+// Two Clients acquire while others raise the tokens: tokens grow, and those that are asked for after a raise are past
+// it. A lock that is handed over within a Client was granted before.
 func areRaisedMeanwhile(t *testing.T, s *store) {
 	var last, raised atomic.Uint64
 	var all sync.WaitGroup
@@ -168,7 +167,7 @@ func goOnWithoutRecord(t *testing.T, s *store) {
 
 func areExact(t *testing.T, s *store) {
 	b := s.backend()
-	for _, value := range []string{"text", "", "-1", strconv.Itoa(1 << 53), strconv.Itoa(1<<53 - 2), "9999999999999999999"} {
+	for _, value := range []string{"text", "", "-1", "9007199254740992", "9007199254740990", "9999999999999999999"} {
 		_, err := s.direct.Put(t.Context(), s.prefix+etcd.TokensKey, value)
 		s.must(err)
 		req := locker.Request{Key: "k", Token: locker.NewToken(), TTL: 10 * time.Second}
@@ -189,8 +188,8 @@ func areExact(t *testing.T, s *store) {
 	}
 }
 
-// All leases of a grant have one entry, so a transaction of the first one would take effect while the second one has the
-// lock.
+// All leases of a grant have one entry, so a transaction of the first one would take effect while the second one has
+// the lock.
 func conditionEndsHandovers(t *testing.T, s *store) {
 	l := s.client()
 	for _, bound := range []bool{false, true} {

@@ -33,8 +33,8 @@ var bucketRE = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // config returns the settings with which the bucket is created.
 //
-// The first sequence number is that which owns the time in microseconds as a token. So tokens grow even if the bucket was
-// deleted and is created again. It is the only use of this machine's clock.
+// The first sequence number is that which owns the time in microseconds as a token. So tokens grow even if the bucket
+// was deleted and is created again. It is the only use of this machine's clock.
 //
 // There are no delete markers of the server (SubjectDeleteMarkerTTL), which would tell waiters of locks that have
 // expired. The server adds such a marker without comparing, so that it can replace a lock that was granted in the

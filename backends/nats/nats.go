@@ -9,8 +9,9 @@
 // While the server, or a majority of the servers of a bucket with replicas, keeps its data, a lock has at most one
 // holder at a time, provided that the clocks of the servers agree, run at the right speed and do not jump, and that
 // those of the clients run at the same speed. All changes go through the leader of the bucket's stream, and each is a
-// compare and set. Every acquisition gets fencing tokens greater than all earlier ones: each sequence number owns 128 of
-// them, and a lock has those of the message that recorded it. The tokens need no clock but that of the bucket's creation.
+// compare and set. Every acquisition gets fencing tokens greater than all earlier ones: each sequence number owns 128
+// of them, and a lock has those of the message that recorded it. The tokens need no clock but that of the bucket's
+// creation.
 //
 // A server writes to its disk before it answers, but by default it leaves to the kernel when the disk is synced. After
 // a crash of the machine, a server can have lost its latest writes, with locks and tokens among them. Set
@@ -541,9 +542,9 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	}
 }
 
-// RaiseTokens implements inspect.TokenRaiser. A token comes from the sequence number of the message that records a lock.
-// The server raises that by one with each message, and otherwise only if it removes all messages, and so all locks. So
-// tokens that are not past yet are not raised, and the error matches errors.ErrUnsupported.
+// RaiseTokens implements inspect.TokenRaiser. A token comes from the sequence number of the message that records a
+// lock. The server raises that by one with each message, and otherwise only if it removes all messages, and so all
+// locks. So tokens that are not past yet are not raised, and the error matches errors.ErrUnsupported.
 func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
 	if past >= 1<<52 {
 		return fmt.Errorf("%w: tokens cannot be raised past %d, because 2⁵² is the limit", locker.ErrInvalid, past)
@@ -555,13 +556,13 @@ func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
 	defer cancel()
 	m := natsclient.NewMsg(b.subjects() + probeKey)
 	m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(seconds(time.Second), 10))
-	seq, err := b.publish(ctx, m) // only a leader with a majority can store it, and each grant after it has a greater number
+	seq, err := b.publish(ctx, m) // only a leader with a majority can store it; grants after it have greater numbers
 	if err != nil || firstToken(seq+1) > past {
 		return err
 	}
-	return fmt.Errorf("%w: tokens of NATS cannot be raised while there are locks: use a new bucket, whose tokens begin at "+
-		"the clock, or while nobody uses bucket %s, nats stream purge KV_%s --seq=%d", errors.ErrUnsupported, b.name, b.name,
-		past/locker.MaxFences+1)
+	return fmt.Errorf("%w: tokens of NATS cannot be raised while there are locks: use a new bucket, whose tokens begin "+
+		"at the clock, or while nobody uses bucket %s, nats stream purge KV_%s --seq=%d",
+		errors.ErrUnsupported, b.name, b.name, past/locker.MaxFences+1)
 }
 
 // Notify implements [locker.Notifier].

@@ -86,8 +86,8 @@ func (r record) heldError() *locker.HeldError {
 // that, so a client that does not know yet that the bucket was deleted and created again draws the right ones.
 func firstToken(seq uint64) uint64 { return seq * locker.MaxFences }
 
-// maxSeq is the greatest number of a free record over which a lock is written. So tokens are below 2⁵³, the first number
-// that Lua and JavaScript do not know exactly: within the ten seconds of a free record, no server stores 2³⁰ messages.
+// maxSeq is the greatest number of a free record over which a lock is written. So tokens are below 2⁵³, as Lua and
+// JavaScript need them: within the ten seconds of a free record, no server stores 2³⁰ messages.
 const maxSeq = 1<<53/locker.MaxFences - 1<<30
 
 var errSpent = fmt.Errorf("%w: the tokens of the bucket are at 2⁵³: use another bucket", locker.ErrUnavailable)
