@@ -190,8 +190,8 @@ func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
 	return notHeld(was)
 }
 
-// Binds implements [locker.Binder]. The transaction of a call of [InTx] takes effect while the lock's row belongs to the
-// owner of the grant, whichever lease has it.
+// Binds implements [locker.Binder]. The transaction of a call of [InTx] takes effect while the lock's row belongs to
+// the owner of the grant, whichever lease has it.
 func (b *Backend) Binds(ctx context.Context) bool { return ctx.Value(txKey{}) != nil }
 
 // maxStep is how many locks are acquired in one step at most. For each of them, the transaction has an entry in the
@@ -304,8 +304,8 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	return a.Inspection, nil
 }
 
-// RaiseTokens implements [inspect.TokenRaiser], for the locks of the schema. It waits until the grants that are under way
-// have ended.
+// RaiseTokens implements [inspect.TokenRaiser], for the locks of the schema. It waits until the grants that are under
+// way have ended.
 func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
 	if err := b.enter(); err != nil {
 		return err

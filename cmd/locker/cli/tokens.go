@@ -31,8 +31,8 @@ func tokensCommand(a *app) *cobra.Command {
 token that it has seen. Stop the program, raise the tokens of the new store, and start the program with the new store.
 
 Tokens of all stores begin at the microseconds of a clock, so by default tokens are raised past the present time of this
-machine. If the clocks of the stores differ, or if the old store's tokens are ahead of its clock, give the greatest token
-that the resource has seen with --past.
+machine. If the clocks of the stores differ, or if the old store's tokens are ahead of its clock, give the greatest
+token that the resource has seen with --past.
 
 It raises the tokens of all locks of the prefix, schema or bucket, and never lowers one. On Redis it writes 16,384 small
 keys, 1.6 MB, to each server. On a Redlock, a majority of the servers has to answer. If raise fails, run it again.`,
