@@ -1,5 +1,5 @@
--- Raise the fencing counter of a hash slot, and never lower it. A slot without a counter gets one, because the clock may
--- be behind. The counter is written in any case, so that replicas can confirm it.
+-- Raise the fencing counter of a hash slot, and never lower it. A slot without a counter gets one, because the clock
+-- may be behind. The counter is written in any case, so that replicas can confirm it.
 --
 -- KEYS: 1 fencing counter
 -- ARGV: 1 what tokens are to be greater than, with 16 digits

@@ -68,8 +68,9 @@ BEGIN
 END $$;
 
 -- next_fence returns the first of 128 tokens that are greater than all earlier ones. A standby that is promoted may
--- lack the latest ones, and so may data that were restored. The tokens of a new life therefore begin at the microseconds of
--- the server's clock, which runs ahead of all tokens while there are fewer than 7,812 grants per second on average.
+-- lack the latest ones, and so may data that were restored. The tokens of a new life therefore begin at the
+-- microseconds of the server's clock, which runs ahead of all tokens while there are fewer than 7,812 grants per second
+-- on average.
 CREATE FUNCTION @schema@.next_fence() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	now_in text := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || ' ' ||
