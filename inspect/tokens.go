@@ -10,8 +10,10 @@ import "context"
 type TokenRaiser interface {
 	// RaiseTokens makes all tokens that are granted from now on greater than past, for every key of the store's prefix,
 	// schema or bucket. It never lowers tokens: if they are past it already, it changes nothing. Locks that are held keep
-	// theirs. past must be below 2⁵², so that tokens stay exact in Lua and JavaScript for long; otherwise the error matches
+	// theirs, and callers of one process that hand a lock over to each other use its block of tokens up, for up to 50 ms.
+	//
+	// past must be below 2⁵², so that tokens stay exact in Lua and JavaScript for long; otherwise the error matches
 	// locker.ErrInvalid. If it is not known whether the tokens were raised, the error matches locker.ErrUnavailable, and
-	// RaiseTokens may be called again.
+	// RaiseTokens may be called again. If the store cannot raise them atomically, the error matches errors.ErrUnsupported.
 	RaiseTokens(ctx context.Context, past uint64) error
 }

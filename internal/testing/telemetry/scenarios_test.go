@@ -72,7 +72,7 @@ var scenarios = []scenario{
 	{"handed over within the client", func(r *recorder, s *store, l locker.Locker) {
 		lease := must(l.Lock(r.request(), key))
 		var wg sync.WaitGroup
-		for range 3 { // the second of them asks for several tokens, because the third waits
+		for range 2 { // the first of them asks for several tokens when it is granted the lock, because the second waits
 			wg.Go(func() {
 				lease := must(l.Lock(r.request(), key))
 				time.Sleep(10 * time.Millisecond)
@@ -86,39 +86,31 @@ var scenarios = []scenario{
 		locker.lock 0s-0s in request
 			attempts=1 fence=1 operation=lock outcome=acquired
 			0s attempt: duration=0 outcome=acquired
-		locker.lock 0s-3s in request
-			attempts=1 fence=2 holder=web-7 operation=lock outcome=acquired waited=3
+		locker.lock 0s-2s in request
+			attempts=1 fence=2 holder=web-7 operation=lock outcome=acquired waited=2
 			0s wait: remaining=10
-			3s wake: slept=3 wake.reason=handover
-			3s attempt: duration=3 outcome=acquired
-		locker.lock 1s-3.01s in request
-			attempts=1 fence=3 holder=web-7 operation=lock outcome=acquired waited=2.01
+			2s wake: slept=2 wake.reason=handover
+			2s attempt: duration=2 outcome=acquired
+		locker.lock 1s-2.01s in request
+			attempts=0 fence=3 handover=local holder=web-7 operation=lock outcome=acquired waited=1.01
 			1s wait: remaining=0
-			3s wake: slept=2 wake.reason=front
-			3.01s wake: slept=0.01 wake.reason=handover
-			3.01s attempt: duration=0.01 outcome=acquired
-		locker.lock 2s-3.02s in request
-			attempts=0 fence=4 handover=local holder=web-7 operation=lock outcome=acquired waited=1.02
-			2s wait: remaining=0
-			3.02s wake: slept=1.02 wake.reason=local
-		locker.unlock 3s-3s in request of locker.lock
-			held=3 operation=unlock outcome=unlocked remaining=6.898 renewals.failed=0 renewals=0
-		locker.unlock 3.01s-3.01s in request of locker.lock
+			2.01s wake: slept=1.01 wake.reason=local
+		locker.unlock 2s-2s in request of locker.lock
+			held=2 operation=unlock outcome=unlocked remaining=7.898 renewals.failed=0 renewals=0
+		locker.unlock 2.01s-2.01s in request of locker.lock
 			held=0.01 operation=unlock outcome=unlocked remaining=9.888 renewals.failed=0 renewals=0
-		locker.unlock 3.02s-3.02s in request of locker.lock
-			held=0.01 operation=unlock outcome=unlocked remaining=9.888 renewals.failed=0 renewals=0
-		locker.unlock 3.03s-3.03s in request of locker.lock
+		locker.unlock 2.02s-2.02s in request of locker.lock
 			held=0.01 operation=unlock outcome=unlocked remaining=9.878 renewals.failed=0 renewals=0
 	`, `
 		lease.active {} 0
-		lease.hold.duration {outcome=unlocked} 4: 3.03
-		lease.remaining {} 4: 36.55
-		lock.acquire.duration {handover=local operation=lock outcome=acquired} 1: 1.02
-		lock.acquire.duration {operation=lock outcome=acquired} 3: 5.01
-		lock.attempts {operation=lock outcome=acquired} 3: 3
-		lock.contentions {operation=lock} 3
-		lock.wait.duration {handover=local operation=lock outcome=acquired} 1: 1.02
-		lock.wait.duration {operation=lock outcome=acquired} 2: 5.01
+		lease.hold.duration {outcome=unlocked} 3: 2.02
+		lease.remaining {} 3: 27.66
+		lock.acquire.duration {handover=local operation=lock outcome=acquired} 1: 1.01
+		lock.acquire.duration {operation=lock outcome=acquired} 2: 2
+		lock.attempts {operation=lock outcome=acquired} 2: 2
+		lock.contentions {operation=lock} 2
+		lock.wait.duration {handover=local operation=lock outcome=acquired} 1: 1.01
+		lock.wait.duration {operation=lock outcome=acquired} 1: 2
 		lock.waiters {} 0
 	`},
 	{"held", func(r *recorder, _ *store, l locker.Locker) {

@@ -50,10 +50,6 @@ const (
 	slack = 20 * time.Second
 )
 
-// blocks lists by the beginnings of their names the stores that grant several fencing tokens at once, without which no
-// lock is handed over within a process.
-var blocks = []string{"single"}
-
 // Whatever happens to processes, servers and networks, no two hold a lock at once, tokens grow, certificates are true,
 // each call returns, and nothing is left behind.
 func TestSoak(t *testing.T) {
@@ -73,8 +69,7 @@ func TestSoak(t *testing.T) {
 			continue
 		}
 		t.Run(d.Name, func(t *testing.T) {
-			(&trial{T: t, judge: newJudge(), store: d.Start(t), forgets: d.Name == guarded.Name,
-				hands: slices.ContainsFunc(blocks, func(s string) bool { return strings.HasPrefix(d.Name, s) })}).run(duration)
+			(&trial{T: t, judge: newJudge(), store: d.Start(t), forgets: d.Name == guarded.Name}).run(duration)
 		})
 	}
 }
@@ -85,7 +80,6 @@ type trial struct {
 	judge   *judge
 	store   *deployment.Store
 	forgets bool // servers may forget
-	hands   bool // locks are handed over within a process
 	all     [workers]*process
 	number  int // of processes so far
 }
@@ -136,7 +130,7 @@ func (tr *trial) run(duration time.Duration) {
 	handed := tr.judge.handed()
 	tr.Logf("%d acquisitions, %d of them within a process, %d relied on, %d certificates, %d faults, %d processes in %v",
 		len(tr.judge.spans), handed, relied, certificates, faults, tr.number, duration)
-	if tr.hands && handed*50 < relied {
+	if handed*50 < relied {
 		tr.Errorf("only %d of %d locks were handed over within a process", handed, relied)
 	}
 	if relied < 10 {
