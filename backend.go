@@ -116,9 +116,9 @@ type Request struct {
 	Wait *Wait
 }
 
-// FencesNow returns how many fencing tokens the Client would like at this moment, 1 to MaxFences. A Queuer calls it when
-// it draws the tokens, which may be long after the call of Queue began. It may be called until Queue returns, by any
-// goroutine, and does not block.
+// FencesNow returns how many fencing tokens the Client would like at this moment, 1 to MaxFences. A Queuer calls it
+// when it draws the tokens, which may be long after the call of Queue began. It may be called until Queue returns, by
+// any goroutine, and does not block.
 func (r *Request) FencesNow() int {
 	if r.Wait != nil && r.Wait.others != nil && r.Wait.others() {
 		return MaxFences

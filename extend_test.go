@@ -218,8 +218,8 @@ func TestMutexIsHandedOver(t *testing.T) {
 	})
 }
 
-// A goroutine that has lost the lock keeps the others out until it has called Unlock. If the lock of one of them is lost
-// by then, too, it acquires another one.
+// A goroutine that has lost the lock keeps the others out until it has called Unlock. If the lock of one of them is
+// lost by then, too, it acquires another one.
 func TestMutexAfterALoss(t *testing.T) {
 	for _, late := range []time.Duration{0, 2 * ttl} {
 		bubble(t, func(t *testing.T, s *store, c *locker.Client) {

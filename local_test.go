@@ -346,8 +346,8 @@ func TestTokensAreAskedForWhileOthersWait(t *testing.T) {
 	})
 }
 
-// A caller that waits in the store's queue asks for the tokens when it gets the lock. So two callers that come again and
-// again hand the lock over to each other.
+// A caller that waits in the store's queue asks for the tokens when it gets the lock. So two callers that come again
+// and again hand the lock over to each other.
 func TestTokensAreAskedForWhenTheLockIsGranted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		front, behind []locker.Option

@@ -161,8 +161,11 @@ func (r *relay) wait(events []unix.EpollEvent) (int, error) {
 		timeout = &t
 	}
 	// The thread keeps its right to run Go while it sleeps, because Go's scheduler would wake up to take it away.
-	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(r.poll), uintptr(unsafe.Pointer(&events[0])),
-		uintptr(len(events)), uintptr(unsafe.Pointer(timeout)), 0, 0)
+	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(r.poll),
+		uintptr(unsafe.Pointer(&events[0])), //nolint:gosec // the kernel writes events
+		uintptr(len(events)),
+		uintptr(unsafe.Pointer(timeout)), //nolint:gosec // the kernel reads the timeout
+		0, 0)
 	if e == unix.EINTR {
 		return 0, nil
 	}

@@ -152,7 +152,8 @@ func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Re
 	n.pipeline.Submit(call, answered)
 }
 
-// StartRaise asks the node to raise its counter to req.Fence, and that of the slot to the last of the req.Fences tokens.
+// StartRaise asks the node to raise its counter to req.Fence, and that of the slot to the last of the req.Fences
+// tokens.
 func (n *Node) StartRaise(c *Call, ready chan<- *Call, tag int, req *locker.Request) {
 	n.pipeline.Submit(c.of(n, ready, tag, n.attempt(req).Raise(req.Fence)))
 }

@@ -162,7 +162,8 @@ func TestCountersAreRaised(t *testing.T) {
 	const ahead = 1 << 51
 	raise := func(past uint64) {
 		t.Helper()
-		if err := script.ReadRaised(send(t, n, script.RaiseCounterScript, script.RaiseCounter("", slot, past).Words)); err != nil {
+		reply := send(t, n, script.RaiseCounterScript, script.RaiseCounter("", slot, past).Words)
+		if err := script.ReadRaised(reply); err != nil {
 			t.Fatal(err)
 		}
 	}
