@@ -9,6 +9,8 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 const ahead = 8_000_000_000_000_000 // past the clock, so that counters grow by what is drawn, and by nothing else
@@ -124,6 +126,36 @@ func TestBlockOfAnAcquisition(t *testing.T) {
 	if token := x.acquires("p", 128).(int64); token%65536 != 0 || token > time.Now().UnixMicro() {
 		t.Errorf("the first token of a block is %d, ahead of the clock", token)
 	}
+}
+
+// A slot's counter keeps up with the clock at 7,812 blocks a second, and is ahead by 128 µs for each block beyond that.
+func TestBlocksThatOutrunTheClock(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		node, blocks := simnode.New(), 0
+		grants := func(n int, every time.Duration) (ahead int64) {
+			for range n {
+				blocks++
+				k := script.KeysOf("", fmt.Sprintf("{k}%d", blocks))
+				cmd := alone(script.Attempt{Keys: k, Token: "o", Node: 1, Fences: 128}.Acquire(time.Hour, 1, 0))
+				token, ok := node.Execute(append(drivers.Command{"EVAL", cmd.Source}, cmd.Words[2:]...)).(int64)
+				if !ok {
+					t.Fatal("no token")
+				}
+				ahead = token + 127 - time.Now().UnixMicro()
+				time.Sleep(every)
+			}
+			return ahead
+		}
+		if ahead := grants(1000, 128*time.Microsecond); ahead != 127 {
+			t.Errorf("7,812 blocks a second: %d µs ahead", ahead)
+		}
+		if ahead := grants(1000, 64*time.Microsecond); ahead < 63_000 || ahead > 64_200 {
+			t.Errorf("1,000 blocks at twice that rate: %d µs ahead, want some 64,000", ahead)
+		}
+		if ahead := grants(1000, 256*time.Microsecond); ahead != 127 {
+			t.Errorf("1,000 blocks at half that rate: %d µs ahead", ahead)
+		}
+	})
 }
 
 // A raise moves the counter of the slot to the last token, if no other lock has passed it, and that of the lock to the
