@@ -8,9 +8,10 @@ import "context"
 //
 // locker.Client always implements TokenRaiser. Use locker.As to find it behind middleware.
 type TokenRaiser interface {
-	// RaiseTokens makes all tokens that are granted from now on greater than past, for every key of the store's prefix,
-	// schema or bucket. It never lowers tokens: if they are past it already, it changes nothing. Locks that are held keep
-	// theirs, and callers of one process that hand a lock over to each other use its block of tokens up, for up to 50 ms.
+	// RaiseTokens makes the tokens of all acquisitions that begin when it has returned greater than past, for every key
+	// of the store's prefix, schema or bucket. It never lowers tokens: if they are past it already, it changes nothing.
+	// Locks that are held keep theirs. Callers that hand a lock over to each other within a process may go on with its
+	// block of tokens for up to 50 ms, and begin no acquisition.
 	//
 	// past must be below 2⁵², so that tokens stay exact in Lua and JavaScript for long; otherwise the error matches
 	// locker.ErrInvalid. If it is not known whether the tokens were raised, the error matches locker.ErrUnavailable, and
