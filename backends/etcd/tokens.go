@@ -105,8 +105,9 @@ func (b *Backend) granted(
 }
 
 // RaiseTokens implements inspect.TokenRaiser. A grant comes before it or after it, because etcd executes one
-// transaction after the other. The revision of a grant may be as old as the record, because the waiter's entry was
-// created long ago. So the record itself is raised past, although tokens of younger revisions may be past already.
+// transaction after the other. The entry of a waiter may be older than the record: somebody has deleted the record
+// since, or the lock is that of a concurrency.Mutex, which needs none. The token of that waiter is below the value of
+// the record. So the value is past the number by the tokens of all revisions before the record.
 func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
 	if past >= maxToken/2 {
 		return fmt.Errorf("%w: tokens cannot be raised past %d, because 2⁵² is the limit", locker.ErrInvalid, past)
@@ -121,12 +122,13 @@ func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
 		if err != nil {
 			return err
 		}
+		least := past + uint64(record.CreateRevision)*locker.MaxFences
 		n, err := base(record)
-		if err != nil || uint64(n) > past {
+		if err != nil || uint64(n) > least {
 			return err
 		}
 		same := clientv3.Compare(clientv3.ModRevision(b.tokensName()), "=", record.ModRevision)
-		raise := clientv3.OpPut(b.tokensName(), strconv.FormatUint(past+1, 10))
+		raise := clientv3.OpPut(b.tokensName(), strconv.FormatUint(least+1, 10))
 		resp, err := b.kv.Txn(ctx).If(same).Then(raise).Commit()
 		if err != nil {
 			return unavailable(ctx, err)
