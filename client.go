@@ -202,7 +202,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	}
 	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
 	trace := lockertrace.From(ctx)
-	if queue != nil && queue.shares(o.local(ctx)) {
+	if queue != nil && queue.shares(o, o.local(ctx)) {
 		req.Fences = MaxFences
 	}
 	var granted Grant

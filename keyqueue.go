@@ -43,6 +43,7 @@ type keyQueue struct {
 	until  time.Time   // when local ends
 	ending *time.Timer // ends local
 	alone  bool        // what the caller at the front acquires is not handed over
+	front  options     // of that caller
 
 	granted time.Time // when the answer came that the caller at the front has the lock
 
@@ -60,9 +61,9 @@ type caller struct {
 	lease *lease        // from the caller before; nil if this one has come to the front
 }
 
-// fits reports whether the caller can have a lease of g: it has asked for what the store has recorded.
-func (w *caller) fits(g *grant) bool {
-	return w.local && w.o.ttl == g.req.TTL && w.o.label == g.req.Label && w.o.noRenewal != g.renews
+// fits reports whether the caller can have a lease of what a caller with o has acquired: it has asked for the same.
+func (w *caller) fits(o *options) bool {
+	return w.local && w.o.ttl == o.ttl && w.o.label == o.label && w.o.noRenewal == o.noRenewal
 }
 
 var errBehind = errors.New("other callers of this client are waiting for the lock ahead of this one")
@@ -141,20 +142,27 @@ func (q *keyQueue) quit(w *caller, position *list.Element) *lease {
 	}
 }
 
-// shares records whether the lock that the caller at the front acquires may be handed over. It reports whether callers
-// wait that it could be handed over to.
-func (q *keyQueue) shares(local bool) bool {
+// shares records whether the lock that the caller at the front acquires with o may be handed over. It reports whether a
+// caller waits that it could be handed over to.
+func (q *keyQueue) shares(o options, local bool) bool {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	q.alone = !local
-	return local && q.waiting.Len() > 0
+	q.alone, q.front = !local, o
+	return q.wanted()
 }
 
-// waited reports whether callers wait that the lock could be handed over to.
+// waited reports whether a caller waits that the lock could be handed over to.
 func (q *keyQueue) waited() bool {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	return !q.alone && q.waiting.Len() > 0
+	return q.wanted()
+}
+
+// wanted reports whether the next caller could have a lease of what the caller at the front acquires. Call with the
+// mutex held.
+func (q *keyQueue) wanted() bool {
+	first := q.waiting.Front()
+	return !q.alone && first != nil && first.Value.(*caller).fits(&q.front)
 }
 
 // leave removes the caller at the front. l is the lease that it has acquired, if it has. If the grant of l can be
@@ -216,7 +224,7 @@ func (q *keyQueue) settle() {
 		return
 	}
 	first := q.waiting.Front()
-	if q.fences == 0 || first != nil && !first.Value.(*caller).fits(q.local) {
+	if q.fences == 0 || first != nil && !first.Value.(*caller).fits(&q.front) {
 		q.end()
 	}
 }

@@ -338,8 +338,21 @@ func TestTokensAreAskedForWhileOthersWait(t *testing.T) {
 		if err := one.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}
-		takes(t, "the last", asks(t.Context(), c, "k"))
+		one = takes(t, "the last", asks(t.Context(), c, "k"))
 		wants(0)
+		// A block for a caller that needs a grant of its own would be lost, and tokens would outrun the clock.
+		two = asks(t.Context(), c, "k", locker.Label("a"))
+		wants(0)
+		three = asks(t.Context(), c, "k")
+		if err := one.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		one = takes(t, "one with a label", two)
+		wants(0)
+		if err := one.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		takes(t, "one without", three)
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
