@@ -9,6 +9,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/etcd"
@@ -21,6 +22,7 @@ func TestTokens(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, s *store){
 		"begin at the clock":                  beginAtTheClock,
 		"are raised":                          areRaised,
+		"are raised for earlier waiters":      areRaisedForEarlierWaiters,
 		"are raised while locks are acquired": areRaisedMeanwhile,
 		"go on if the record is deleted":      goOnWithoutRecord,
 		"are refused if they are not exact":   areExact,
@@ -74,7 +76,7 @@ func areRaised(t *testing.T, s *store) {
 	past := g.Fence + 1_000_000_000
 	s.must(b.RaiseTokens(t.Context(), past))
 	_, other := s.acquire(a, "other", 1)
-	if other.Fence <= past || other.Fence > past+1_000_000 {
+	if other.Fence <= past || other.Fence > past+1_000_000_000 {
 		t.Errorf("expected a token just past %d, seen %d", past, other.Fence)
 	}
 	for range 2 {
@@ -100,6 +102,36 @@ func areRaised(t *testing.T, s *store) {
 	}
 	if err := b.RaiseTokens(t.Context(), 1<<52); !errors.Is(err, locker.ErrInvalid) {
 		t.Errorf("RaiseTokens past 2⁵²: expected ErrInvalid, seen %v", err)
+	}
+}
+
+// A waiter behind a mutex of etcd's client, or whose record somebody has deleted, is older than the record.
+func areRaisedForEarlierWaiters(t *testing.T, s *store) {
+	session, err := concurrency.NewSession(s.direct)
+	s.must(err)
+	for round := range 2 {
+		m := concurrency.NewMutex(session, s.prefix+"k")
+		s.must(m.Lock(t.Context()))
+		next := make(chan locker.Lease)
+		l := s.client()
+		go func() { next <- lock(t, l, "k") }()
+		until(t, "the lock is waited for", func() bool { return len(s.left()) == 2 })
+		if round == 1 {
+			_, err := s.direct.Delete(t.Context(), s.prefix+etcd.TokensKey)
+			s.must(err)
+		}
+		for range 10 {
+			_, err := s.direct.Put(t.Context(), "another program", "")
+			s.must(err)
+		}
+		past := uint64(time.Now().Add(time.Hour).UnixMicro())
+		s.must(s.backend().RaiseTokens(t.Context(), past))
+		s.must(m.Unlock(t.Context()))
+		lease := <-next
+		if lease.Fence() <= past {
+			t.Errorf("expected a token past %d, seen %d", past, lease.Fence())
+		}
+		unlock(t, lease)
 	}
 }
 
