@@ -61,7 +61,8 @@ const (
 type Option func(*Backend)
 
 // Prefix sets what is put before every key, to keep locks apart from other data. The default is [DefaultPrefix].
-// Programs that should exclude each other need the same prefix.
+// Programs that should exclude each other need the same prefix. It must not be another prefix of locks and one of its
+// keys, with a slash: "lock:team/" is in the way of the key team under "lock:".
 func Prefix(p string) Option { return func(b *Backend) { b.prefix = p } }
 
 // Timeout bounds one request to etcd. A call that takes longer fails with locker.ErrUnavailable. Zero means the

@@ -24,7 +24,8 @@ import (
 // maxToken is where tokens end: Lua and JavaScript know no greater number exactly. The clock is there in 2255.
 const maxToken = 1 << 53
 
-// tokensKey is the name of the record, without the prefix. It is outside of all directories, because it has no slash.
+// tokensKey is the name of the record, without the prefix. It has no slash, so it is outside of the directories of all
+// locks of the prefix.
 const tokensKey = "%tokens"
 
 func (b *Backend) tokensName() string { return b.prefix + tokensKey }
@@ -109,9 +110,6 @@ func (b *Backend) granted(
 // since, or the lock is that of a concurrency.Mutex, which needs none. The token of that waiter is below the value of
 // the record. So the value is past the number by the tokens of all revisions before the record.
 func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
-	if past >= maxToken/2 {
-		return fmt.Errorf("%w: tokens cannot be raised past %d, because 2⁵² is the limit", locker.ErrInvalid, past)
-	}
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
 		return err

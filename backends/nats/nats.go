@@ -546,9 +546,6 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 // lock. The server raises that by one with each message, and otherwise only if it removes all messages, and so all
 // locks. So tokens that are not past yet are not raised, and the error matches errors.ErrUnsupported.
 func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
-	if past >= 1<<52 {
-		return fmt.Errorf("%w: tokens cannot be raised past %d, because 2⁵² is the limit", locker.ErrInvalid, past)
-	}
 	if err := b.usable(); err != nil {
 		return err
 	}

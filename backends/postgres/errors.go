@@ -22,7 +22,7 @@ var advice = map[string]string{
 	"53200": "give the server more memory; if its lock table is full, raise max_locks_per_transaction",
 	"25006": readOnly,
 	"0A000": readOnly, "55000": readOnly,
-	"55P03": "another request for this lock is still under way",
+	"55P03": "another request for this lock is still under way, or a dump of the schema if tokens are to be raised",
 	"LKISO": "set default_transaction_isolation of the user to read committed",
 	"LKSNP": "begin the transaction when the lock has been acquired, and call InTx first",
 	"53100": "make room on the disk of the server",

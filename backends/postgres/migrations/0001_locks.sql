@@ -421,6 +421,9 @@ END $$;
 CREATE FUNCTION @schema@.raise_tokens(a_past bigint)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+	IF a_past IS NULL OR a_past >= 1::bigint << 52 THEN
+		RAISE EXCEPTION 'tokens can be raised past a number below 2^52' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
 	PERFORM @schema@.settle();
 	LOCK TABLE @schema@.history IN ACCESS EXCLUSIVE MODE;
 	PERFORM setval('@schema@.fences', a_past) FROM @schema@.fences s WHERE s.last_value < a_past;
