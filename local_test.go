@@ -352,7 +352,9 @@ func TestTokensAreAskedForWhileOthersWait(t *testing.T) {
 		if err := one.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}
-		takes(t, "one without", three)
+		if next := takes(t, "one without", three); next.Fence() != one.Fence()+1 {
+			t.Errorf("token %d after %d", next.Fence(), one.Fence())
+		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}

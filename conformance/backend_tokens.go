@@ -88,7 +88,7 @@ func raisingIsOneStep(t testing.TB, h Harness) {
 			fence = seen.all[last].fence
 			return true
 		}) {
-			t.Errorf("Acquire: expected the lock to be granted within %v", hangLimit)
+			t.Errorf("Acquire: expected the lock to be granted within %v, seen no grant", hangLimit)
 		}
 		return fence
 	}
