@@ -13,8 +13,9 @@ type TokenRaiser interface {
 	// Locks that are held keep theirs. Callers that hand a lock over to each other within a process may go on with its
 	// block of tokens for up to 50 ms, and begin no acquisition.
 	//
-	// past must be below 2⁵², so that tokens stay exact in Lua and JavaScript for long. locker.Client returns an error that
-	// matches locker.ErrInvalid otherwise, and does not ask the backend. If it is not known whether the tokens were raised, the error matches locker.ErrUnavailable, and
-	// RaiseTokens may be called again. If the store cannot raise them atomically, the error matches errors.ErrUnsupported.
+	// past must be below 2⁵², so that tokens stay exact in Lua and JavaScript for long. locker.Client returns an error
+	// that matches locker.ErrInvalid otherwise, and does not ask the backend. If it is not known whether the tokens were
+	// raised, the error matches locker.ErrUnavailable, and RaiseTokens may be called again. If the store cannot raise them
+	// atomically, the error matches errors.ErrUnsupported.
 	RaiseTokens(ctx context.Context, past uint64) error
 }
