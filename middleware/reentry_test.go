@@ -74,10 +74,12 @@ func (c *circle) call(what string) {
 	}
 }
 
-func (c *circle) called(what string) bool {
+func (c *circle) called(what string) bool { return c.count(what) > 0 }
+
+func (c *circle) count(what string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.calls[what] > 0
+	return c.calls[what]
 }
 
 func (c *circle) trace(ctx context.Context) context.Context {
@@ -188,7 +190,11 @@ func TestEverythingMayCallEverything(t *testing.T) {
 				}
 			}
 			c.holds(t)
-			c.waits(t)
+			for range 20 { // the lock may become free before the call sleeps
+				if c.waits(t); c.called("Woken") {
+					break
+				}
+			}
 			for range 3 {
 				c.loses(t, down, up)
 			}
@@ -243,13 +249,14 @@ func (c *circle) holds(t *testing.T) {
 // waits has a call that waits for a lock.
 func (c *circle) waits(t *testing.T) {
 	first := c.lock(t)
+	waited := c.count("Waiting")
 	within(t, "a call that waits", func() {
 		got := make(chan locker.Lease)
 		go func() {
 			lease, _ := c.l.Lock(c.trace(context.Background()), "k")
 			got <- lease
 		}()
-		for !c.called("Waiting") {
+		for c.count("Waiting") == waited && first.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 		_ = first.Unlock(context.Background())
@@ -292,6 +299,9 @@ func (c *circle) loses(t *testing.T, down, up func()) {
 	}()
 	within(t, "the election", func() {
 		held := <-elected
+		for !c.called("OnNewLeader") && held.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
 		down()
 		var asking sync.WaitGroup
 		for range 4 { // whoever notices the loss calls the hooks
