@@ -152,6 +152,15 @@ func within(t *testing.T, what string, f func()) {
 	}
 }
 
+// until returns when cond is true.
+func until(cond func() bool) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		<-tick.C
+	}
+}
+
 // Everything that a program hands to the packages may call everything of theirs but Close, on whatever goroutine.
 func TestEverythingMayCallEverything(t *testing.T) {
 	t.Parallel()
@@ -239,9 +248,7 @@ func (c *circle) lock(t *testing.T, opts ...locker.Option) locker.Lease {
 func (c *circle) holds(t *testing.T) {
 	lease := c.lock(t, locker.TTL(leaseTTL))
 	within(t, "a renewal", func() {
-		for !c.called("Renewed") && lease.Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
+		until(func() bool { return c.called("Renewed") || lease.Err() != nil })
 	})
 	within(t, "Unlock", func() { _ = lease.Unlock(c.trace(t.Context())) })
 }
@@ -256,9 +263,7 @@ func (c *circle) waits(t *testing.T) {
 			lease, _ := c.l.Lock(c.trace(context.Background()), "k")
 			got <- lease
 		}()
-		for c.count("Waiting") == waited && first.Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
+		until(func() bool { return c.count("Waiting") > waited || first.Err() != nil })
 		_ = first.Unlock(context.Background())
 		if lease := <-got; lease != nil {
 			_ = lease.Unlock(context.Background())
@@ -299,9 +304,7 @@ func (c *circle) loses(t *testing.T, down, up func()) {
 	}()
 	within(t, "the election", func() {
 		held := <-elected
-		for !c.called("OnNewLeader") && held.Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
+		until(func() bool { return c.called("OnNewLeader") || held.Err() != nil })
 		down()
 		var asking sync.WaitGroup
 		for range 4 { // whoever notices the loss calls the hooks

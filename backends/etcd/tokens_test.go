@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/etcd"
 	"github.com/golocker/locker/internal/testing/etcdtest"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // The tests of this file share a member.
@@ -164,7 +165,7 @@ func areRaisedMeanwhile(t *testing.T, s *store) {
 				s.must(b.RaiseTokens(t.Context(), past))
 				for was := raised.Load(); was < past && !raised.CompareAndSwap(was, past); was = raised.Load() {
 				}
-				time.Sleep(20 * time.Millisecond)
+				until(t, "a token is past the raise", func() bool { return last.Load() > past || ctx.Err() != nil })
 			}
 		})
 	}
@@ -224,11 +225,19 @@ func conditionEndsHandovers(t *testing.T, s *store) {
 	for _, bound := range []bool{false, true} {
 		for try := 1; ; try++ {
 			first := lock(t, l, "k")
-			second := make(chan locker.Lease)
-			go func() { second <- lock(t, l, "k") }()
-			third := make(chan locker.Lease)
-			go func() { third <- lock(t, l, "k") }()
-			time.Sleep(5 * time.Millisecond)
+			var waiting atomic.Int64
+			waits := func() <-chan locker.Lease {
+				ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { waiting.Add(1) }})
+				granted := make(chan locker.Lease)
+				go func() {
+					lease, err := l.Lock(ctx, "k")
+					s.must(err)
+					granted <- lease
+				}()
+				return granted
+			}
+			second, third := waits(), waits()
+			until(t, "both wait", func() bool { return waiting.Load() == 2 })
 			unlock(t, first)
 			var holder, last locker.Lease
 			rest := second
