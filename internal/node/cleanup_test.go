@@ -62,7 +62,8 @@ func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 			if !errors.Is(err, io.EOF) || !errors.Is(err, locker.ErrUnavailable) {
 				t.Errorf("%v must match ErrUnavailable and the driver's error", err)
 			}
-			d.forgetAll() // the clean-up may have failed already
+			synctest.Wait() // the clean-up has failed, too
+			d.forgetAll()
 			d.will(ok)
 			time.Sleep(2 * time.Second)
 		}, 1},
@@ -83,7 +84,10 @@ func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 		{"stopped in the middle", func(t *testing.T, d *fake, n *Node) {
 			d.will(all(drivers.ServerError("NOPERM this user has no permissions to run the 'set' command")))
 			_, _ = n.Acquire(t.Context(), request("a"))
+			synctest.Wait()
+			d.forgetAll()
 			d.will(ok)
+			time.Sleep(2 * time.Second)
 		}, 1},
 		{"nonsense", func(t *testing.T, d *fake, n *Node) {
 			d.will(all("secret"))
@@ -91,6 +95,7 @@ func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 			if !errors.Is(err, locker.ErrUnavailable) || strings.Contains(err.Error(), "secret") {
 				t.Error(err)
 			}
+			synctest.Wait()
 			d.forgetAll()
 			d.will(ok)
 			time.Sleep(2 * time.Second)
@@ -165,8 +170,9 @@ func TestUnansweredReleaseGoesOn(t *testing.T) {
 		if err := n.Release(ctx, request("a")); !errors.Is(err, locker.ErrUnavailable) {
 			t.Error(err)
 		}
-		d.will(ok)
+		synctest.Wait()
 		d.forgetAll()
+		d.will(ok)
 		time.Sleep(2 * timeout)
 		cmds := d.sent("release")
 		if len(cmds) != 1 || tombstone(cmds[0]) != "0" {
