@@ -31,7 +31,10 @@ type AllLease struct {
 
 var _ Lease = (*AllLease)(nil)
 
-func newAllLease(parts []Lease) *AllLease {
+// NewAllLease returns the lease of several locks, which were acquired one by one. Their keys must be different. It is
+// for middleware and for other Lockers; programs call [LockAll].
+func NewAllLease(parts ...Lease) *AllLease {
+	parts = slices.SortedFunc(slices.Values(parts), func(a, b Lease) int { return strings.Compare(a.Key(), b.Key()) })
 	a := &AllLease{
 		parts: parts, done: make(chan struct{}), unlocking: make(chan struct{}, 1),
 		released: make([]bool, len(parts)), failed: make([]error, len(parts)),

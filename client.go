@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/several"
 	"github.com/golocker/locker/internal/validity"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -170,7 +170,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	defer func() { queue.leave(l) }() // l is nil also if a hook panics
 	if l, err = c.wait(ctx, key, o, queue); err != nil {
 		since, _ := queue.Failing()
-		takenFrom(ctx).failing(since)
+		several.From(ctx).Failing(since)
 		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}
 	return l, nil
@@ -234,6 +234,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 		queue = nil
 	}
 	if l, err = c.begin(trace, req, sent, o, queue); err == nil {
+		several.From(ctx).Answered()
 		takenFrom(ctx).add(l)
 	}
 	return l, err
@@ -287,7 +288,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			return nil, queue.last(err)
 		case errors.Is(err, ErrHeld):
 			queue.found(err)
-			takenFrom(ctx).failing(time.Time{})
+			several.From(ctx).Answered()
 			if over != nil || c.queuer != nil {
 				return nil, err
 			}
@@ -299,13 +300,13 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			took := time.Since(asked)
 			if queue.Waits() { // the store answered during this attempt, and the Queuer has recorded when it began to fail
 				asked = time.Now()
-				takenFrom(ctx).failing(time.Time{})
+				several.From(ctx).Answered()
 			}
 			if end := queue.note(over != nil, took, asked, err); end != nil {
 				return nil, end
 			}
 			held, since, _ := queue.seen()
-			if held, since = takenFrom(ctx).seen(held, since); !held || since >= o.patience {
+			if held, since = several.From(ctx).Seen(held, since); !held || since >= o.patience {
 				return nil, err
 			}
 			pause = queue.pause(since)
@@ -423,110 +424,6 @@ func (c *Client) giveUp(ctx context.Context, req Request, why error) (released <
 		_ = c.backend.Release(ctx, req) // if it fails, the backend retries, and the TTL ends the lock otherwise
 	}()
 	return over
-}
-
-// giveUpMany releases the locks that were granted to reqs. The first of them have leases.
-func (c *Client) giveUpMany(ctx context.Context, reqs []Request, leases []*lease) {
-	for _, l := range leases {
-		_ = l.grant.finish(l, ErrUnlocked)
-	}
-	for _, req := range reqs {
-		_ = c.giveUp(ctx, req, nil)
-	}
-}
-
-// ManyAcquirer is an optional interface that may be implemented by a [Backend] that can acquire several locks in one
-// step. If not, [LockAll] and [TryLockAll] acquire them one after the other.
-type ManyAcquirer interface {
-	// AcquireMany makes one attempt to acquire a lock for each of reqs, which have different keys, sorted, and the same
-	// options. The rules of Acquire apply to each of them, and in addition:
-	//
-	//   - It acquires either all of the locks or none, in one atomic step. Nobody sees a part of them held.
-	//   - The grants are in the order of reqs.
-	//   - If a lock is held by another owner, the error is an *Error that names its key, if it is known.
-	//   - It does not overtake callers that wait for one of the locks: that lock counts as held.
-	//   - If the error matches errors.ErrUnsupported, these locks cannot be acquired in one step, for example because
-	//     they are on different servers, or because somebody waits for one of them. Nothing was acquired then, and the
-	//     locks are acquired one after the other.
-	AcquireMany(ctx context.Context, reqs []Request) ([]Grant, error)
-}
-
-var errNotMany = fmt.Errorf("these locks cannot be acquired in one step: %w", errors.ErrUnsupported)
-
-// TryLockMany implements [ManyLocker]. It is for [LockAll], [TryLockAll] and middleware.
-func (c *Client) TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error) {
-	o := newOptions(opts)
-	for i, key := range keys {
-		err := o.validate(key)
-		if err == nil && i > 0 && key <= keys[i-1] {
-			err = invalid("the keys are not sorted and different")
-		}
-		if err != nil {
-			return nil, &Error{"trylock", key, err}
-		}
-	}
-	leases, err := c.attemptMany(ctx, keys, o)
-	if err == nil {
-		return leases, nil
-	}
-	key := strings.Join(keys, ",")
-	if about, ok := err.(*Error); ok { //nolint:errorlint // only an error that is nothing but the key and its reason
-		key, err = about.Key, about.Err
-	}
-	return nil, &Error{"trylock", key, withContext(ctx, c.heldByItself(key, o, err))}
-}
-
-// attemptMany makes one attempt to acquire all keys in one step.
-func (c *Client) attemptMany(ctx context.Context, keys []string, o options) ([]Lease, error) {
-	many, ok := c.backend.(ManyAcquirer)
-	if !ok || len(keys) == 0 {
-		return nil, errNotMany
-	}
-	if !c.enter(&c.attempts) {
-		return nil, ErrClosed
-	}
-	defer c.attempts.Done()
-	if err := ending.Of(ctx); err != nil {
-		return nil, err
-	}
-	reqs := make([]Request, len(keys))
-	for i, key := range keys {
-		reqs[i] = Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
-	}
-	trace := lockertrace.From(ctx)
-	start := time.Now()
-	grants, err := many.AcquireMany(ctx, reqs)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return nil, errNotMany
-	}
-	leases, sent := make([]*lease, 0, len(keys)), make([]time.Time, len(keys))
-	if err = fromBackend(err); err == nil {
-		for i := range grants {
-			sent[i] = grants[i].of(&reqs[i], start)
-		}
-		defer func() {
-			if len(leases) < len(keys) { // also if a hook panics
-				c.giveUpMany(ctx, reqs, leases)
-			}
-		}()
-	}
-	attempted(trace, start, err)
-	if err != nil {
-		return nil, err
-	}
-	for i, req := range reqs {
-		l, err := c.begin(trace.Lease(i), req, sent[i], o, nil)
-		if err != nil {
-			return nil, err
-		}
-		leases = append(leases, l)
-	}
-	all := make([]Lease, len(leases))
-	for i, l := range leases {
-		takenFrom(ctx).add(l)
-		all[i] = l
-	}
-	return all, nil
 }
 
 var errNoInspector = fmt.Errorf("the backend cannot show the state of its locks: %w", errors.ErrUnsupported)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/golocker/locker/internal/several"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -174,7 +175,7 @@ func (l *lease) unlock(ctx context.Context) (err error) {
 
 // release releases the lock of a lease that has ended.
 func (l *lease) release(ctx context.Context) error {
-	if ctx.Value(undoKey{}) != nil && !l.grant.belongsToAnother(l) {
+	if several.Undoes(ctx) && !l.grant.belongsToAnother(l) {
 		l.undo(ctx)
 		return nil
 	}

@@ -10,34 +10,6 @@ import (
 	"github.com/golocker/locker/internal/ending"
 )
 
-// ManyLocker is an optional interface that may be implemented by a [Locker] that can acquire several locks in one step.
-// If not, [LockAll] and [TryLockAll] acquire the locks one after the other, with Lock and TryLock.
-//
-// LockAll asks only the outermost Locker, so that no middleware is passed over. A middleware that implements ManyLocker
-// calls the function [TryLockMany] with the Locker that it wraps, and wraps each of the leases.
-type ManyLocker interface {
-	// TryLockMany makes one attempt to acquire all keys, which are sorted and different. It acquires either all of them
-	// or none, and returns the leases in the order of keys. Otherwise it is like TryLock. The error names a key that
-	// another owner holds, if it matches ErrHeld.
-	//
-	// If the error matches errors.ErrUnsupported, these keys cannot be acquired in one step now. Nothing was acquired
-	// then.
-	TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error)
-}
-
-// TryLockMany calls the method TryLockMany of l if l is a [ManyLocker]. Otherwise it returns an error that matches
-// errors.ErrUnsupported. Without keys, it returns an error that matches [ErrInvalid]. It is for middleware; programs
-// call [TryLockAll].
-func TryLockMany(ctx context.Context, l Locker, keys []string, opts ...Option) ([]Lease, error) {
-	if len(keys) == 0 {
-		return nil, &Error{"trylock", "", errNoKeys}
-	}
-	if m, ok := l.(ManyLocker); ok {
-		return m.TryLockMany(ctx, keys, opts...)
-	}
-	return nil, errNotMany
-}
-
 // LockAll acquires the locks of all keys, or of none. While another owner holds one of them, LockAll waits until ctx
 // ends. Otherwise it is like [Locker.Lock], and opts apply to each of the locks. The order of keys and repeated keys
 // make no difference. The error names the key that it is about.
@@ -75,7 +47,7 @@ func LockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*All
 			if over := ending.Of(ctx); over != nil {
 				return nil, ofCaller(ctx, over, err)
 			}
-			t.wait()
+			t.call.Wait()
 			err = errNotMany
 		}
 		if errors.Is(err, errors.ErrUnsupported) {
@@ -87,7 +59,7 @@ func LockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*All
 		if !errors.As(err, &lost) {
 			return lease, err
 		}
-		t.wait()
+		t.call.Wait()
 		select {
 		case <-time.After(anewDelay(n)):
 		case <-ctx.Done():
@@ -150,7 +122,3 @@ func ofCaller(ctx context.Context, over, err error) error {
 	}
 	return &Error{e.Op, e.Key, withContext(ctx, &shielded{e.Err})}
 }
-
-// undoKey is the key of a value in the context of Unlock. It says that the lease was never returned to a caller, so
-// that MinHold does not apply. It is a value because that passes through all middleware.
-type undoKey struct{}

@@ -285,9 +285,9 @@ type endsAfter struct {
 	end context.CancelFunc
 }
 
-func (e endsAfter) TryLockMany(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
+func (e endsAfter) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
 	defer e.end()
-	return locker.TryLockMany(ctx, e.Locker, keys, opts...)
+	return locker.TryLockMany(ctx, e.Locker, m, opts...)
 }
 
 // A context that ends between the step and the waiting has ended.

@@ -62,8 +62,8 @@ func (d *defaults) TryLock(ctx context.Context, key string, opts ...Option) (Lea
 }
 
 // TryLockMany implements [ManyLocker].
-func (d *defaults) TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error) {
-	return TryLockMany(ctx, d.next, keys, d.before(opts)...)
+func (d *defaults) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lease, error) {
+	return TryLockMany(ctx, d.next, m, d.before(opts)...)
 }
 
 func (d *defaults) before(opts []Option) []Option {

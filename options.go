@@ -54,6 +54,12 @@ func NoRenewal() Option {
 	return func(o *options) { o.noRenewal = true }
 }
 
+// Renewal switches automatic renewal on, which is the default. It is for one call of a Locker whose [Defaults] have
+// NoRenewal.
+func Renewal() Option {
+	return func(o *options) { o.noRenewal = false }
+}
+
 // MaxHold limits how long the lease is held. When d has passed since the acquiring request was sent, the lease ends as
 // lost, with the reason [LostMaxHold], and is no longer renewed. Done is closed before that time: by 1 % of d, at most
 // 50 ms, and one millisecond more. Until is never later than that time. MaxHold is a limit for work that hangs. d is 0,

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/several"
 )
 
 // taken owns the locks that a call of LockAll or TryLockAll has acquired, until the call returns them to its caller. If
@@ -22,11 +22,11 @@ type taken struct {
 
 	parts []Lease // as the Locker has returned them, in the order of keys
 
+	call several.Call
+
 	mu     sync.Mutex
-	open   bool      // the call is acquiring
-	leases []*lease  // what the Clients have granted; each is counted in the attempts of its Client
-	waits  bool      // Lock tolerates a failing store from the first attempt on
-	faulty time.Time // when the first contact began that has failed since the last answer; zero if there is none
+	open   bool     // the call is acquiring
+	leases []*lease // what the Clients have granted; each is counted in the attempts of its Client
 }
 
 type takenKey struct{}
@@ -44,46 +44,11 @@ func (t *taken) add(l *lease) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.faulty = time.Time{}
 	if t.open {
 		l.grant.client.attempts.Add(1)
 		l.counted.Store(true)
 		t.leases = append(t.leases, l)
 	}
-}
-
-// wait records that the call waits, because a lock was seen held or lost.
-func (t *taken) wait() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.waits = true
-}
-
-// failing records the end of a Lock that has failed. since is when the first contact began that has failed since the
-// last answer, and zero if the last contact has succeeded.
-func (t *taken) failing(since time.Time) {
-	if t == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if since.IsZero() || t.faulty.IsZero() {
-		t.faulty = since
-	}
-}
-
-// seen adds what the call has seen to what a single Lock has seen: whether a lock was held, and how long contacts have
-// been failing.
-func (t *taken) seen(held bool, since time.Duration) (bool, time.Duration) {
-	if t == nil {
-		return held, since
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.faulty.IsZero() {
-		since = max(since, time.Since(t.faulty))
-	}
-	return held || t.waits, since
 }
 
 // acquire calls f, which acquires the locks and sets parts, and returns their lease. If f fails or panics, or a lock is
@@ -93,10 +58,10 @@ func (t *taken) acquire(ctx context.Context, f func(ctx context.Context) error) 
 	t.open = true
 	t.mu.Unlock()
 	defer func() { t.end(ctx, lease != nil) }()
-	if err := f(context.WithValue(ctx, takenKey{}, t)); err != nil {
+	if err := f(t.call.With(context.WithValue(ctx, takenKey{}, t))); err != nil {
 		return nil, err
 	}
-	all := newAllLease(t.parts)
+	all := NewAllLease(t.parts...)
 	if all.Err() != nil {
 		return nil, &lostEarly{t.lost()}
 	}
@@ -122,7 +87,7 @@ func (t *taken) end(ctx context.Context, returned bool) {
 		return
 	}
 	// The errors say nothing to the caller: what is not released now is released in the background, or ends with its TTL.
-	ctx = context.WithValue(ctx, undoKey{}, true)
+	ctx = several.Undo(ctx)
 	unlock := func(_ int, l Lease) error { return l.Unlock(ctx) }
 	defer func() { // also if middleware panics again
 		var rest []Lease
@@ -145,7 +110,7 @@ func (t *taken) inOneStep(ctx context.Context, l Locker, opts []Option) (*AllLea
 		return nil, errNotMany
 	}
 	return t.acquire(ctx, func(ctx context.Context) (err error) {
-		t.parts, err = TryLockMany(ctx, l, t.keys, opts...)
+		t.parts, err = TryLockMany(ctx, l, Many{Keys: t.keys}, opts...)
 		return err
 	})
 }

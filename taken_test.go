@@ -55,12 +55,12 @@ func (m middle) TryLock(ctx context.Context, key string, opts ...locker.Option) 
 	return m.lease(l), nil
 }
 
-func (m middle) TryLockMany(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
-	ls, err := locker.TryLockMany(ctx, m.Locker, keys, opts...)
+func (m middle) TryLockMany(ctx context.Context, all locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
+	ls, err := locker.TryLockMany(ctx, m.Locker, all, opts...)
 	if err != nil {
 		return nil, err
 	}
-	m.granted(keys...)
+	m.granted(all.Keys...)
 	for i, l := range ls {
 		ls[i] = m.lease(l)
 	}
@@ -316,15 +316,15 @@ func TestLockAllPausesBeforeItBeginsAnew(t *testing.T) {
 // needy is a middleware that cannot do without keys.
 type needy struct{ locker.Locker }
 
-func (n needy) TryLockMany(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
-	_ = keys[0]
-	return locker.TryLockMany(ctx, n.Locker, keys, opts...)
+func (n needy) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
+	_ = m.Keys[0]
+	return locker.TryLockMany(ctx, n.Locker, m, opts...)
 }
 
 func TestTryLockManyWithoutKeysIsInvalid(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
 		for _, keys := range [][]string{nil, {}} {
-			_, err := locker.TryLockMany(t.Context(), needy{c}, keys)
+			_, err := locker.TryLockMany(t.Context(), needy{c}, locker.Many{Keys: keys})
 			wantErr(t, err, locker.ErrInvalid)
 		}
 	})

@@ -365,8 +365,8 @@ func (o *Opened) Close() error { return o.client.Close() }
 func (o *Opened) Unwrap() locker.Locker { return o.Locker }
 
 // TryLockMany implements [locker.ManyLocker].
-func (o *Opened) TryLockMany(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
-	return locker.TryLockMany(ctx, o.Locker, keys, opts...)
+func (o *Opened) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
+	return locker.TryLockMany(ctx, o.Locker, m, opts...)
 }
 
 // InProcess reports whether the locks are visible only in this process.

@@ -15,7 +15,7 @@ type (
 	// lockCall is Lock or TryLock.
 	lockCall = func(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error)
 	// manyCall is TryLockMany.
-	manyCall = func(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error)
+	manyCall = func(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error)
 )
 
 // flawedLocker is a Locker whose methods a flaw replaces.
@@ -27,8 +27,8 @@ type flawedLocker struct {
 
 func newFlawedLocker(next locker.Locker, flaw func(l *flawedLocker)) locker.Locker {
 	l := &flawedLocker{Locker: next, lock: next.Lock, tryLock: next.TryLock}
-	l.tryLockMany = func(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
-		return locker.TryLockMany(ctx, next, keys, opts...)
+	l.tryLockMany = func(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
+		return locker.TryLockMany(ctx, next, m, opts...)
 	}
 	flaw(l)
 	return l
@@ -44,8 +44,8 @@ func (l *flawedLocker) TryLock(ctx context.Context, key string, opts ...locker.O
 	return l.tryLock(ctx, key, opts...)
 }
 
-func (l *flawedLocker) TryLockMany(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
-	return l.tryLockMany(ctx, keys, opts...)
+func (l *flawedLocker) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
+	return l.tryLockMany(ctx, m, opts...)
 }
 
 // calls makes a flaw from a function that changes Lock and TryLock.

@@ -331,7 +331,7 @@ func manyInOneStep(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 3)
 	keys := oneSlot()
 	step := func() error {
-		leases, err := locker.TryLockMany(t.Context(), ls[0], keys, locker.TTL(longTTL))
+		leases, err := locker.TryLockMany(t.Context(), ls[0], locker.Many{Keys: keys}, locker.TTL(longTTL))
 		for _, lease := range leases {
 			unlock(t, lease)
 		}

@@ -15,8 +15,8 @@ var manyFlaws = []flaw{
 	{name: "the leases of a step cannot be extended", fails: []string{"ManyAcquireAll"},
 		client: func(l *flawedLocker) {
 			next := l.tryLockMany
-			l.tryLockMany = func(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
-				leases, err := next(ctx, keys, opts...)
+			l.tryLockMany = func(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
+				leases, err := next(ctx, m, opts...)
 				for i, lease := range leases {
 					leases[i] = &badLease{Lease: lease, extend: func(context.Context) error {
 						return &locker.Error{Op: "extend", Key: lease.Key(), Err: locker.ErrUnavailable}
@@ -28,10 +28,10 @@ var manyFlaws = []flaw{
 	{name: "a step names the first lock, whichever is held", fails: []string{"ManyAcquireNothing"},
 		client: func(l *flawedLocker) {
 			next := l.tryLockMany
-			l.tryLockMany = func(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
-				leases, err := next(ctx, keys, opts...)
+			l.tryLockMany = func(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
+				leases, err := next(ctx, m, opts...)
 				if e := (*locker.Error)(nil); errors.As(err, &e) {
-					err = &locker.Error{Op: e.Op, Key: keys[0], Err: e.Err}
+					err = &locker.Error{Op: e.Op, Key: m.Keys[0], Err: e.Err}
 				}
 				return leases, err
 			}

@@ -189,6 +189,16 @@ func (s *Store) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locke
 	return s.locks.AcquireMany(ctx, reqs)
 }
 
+// AcquireSome implements [locker.SomeAcquirer].
+func (s *Store) AcquireSome(
+	ctx context.Context, reqs []locker.Request, n int, gates []string,
+) ([]*locker.Grant, error) {
+	if err := s.reach(ctx); err != nil {
+		return nil, err
+	}
+	return s.locks.AcquireSome(ctx, reqs, n, gates)
+}
+
 // Extend implements [locker.Backend].
 func (s *Store) Extend(ctx context.Context, req locker.Request) error {
 	if err := s.reach(ctx); err != nil {

@@ -51,6 +51,10 @@ func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[stri
 			_, err := s.Inspect(ctx, "held")
 			return err
 		},
+		"AcquireSome": func() error {
+			_, err := s.AcquireSome(ctx, []locker.Request{request("some")}, 1, nil)
+			return err
+		},
 		"RaiseTokens": func() error { return s.RaiseTokens(ctx, 1) },
 		"ForceRelease": func() error {
 			_, err := s.ForceRelease(ctx, "taken", "")

@@ -72,28 +72,66 @@ func (b *Backend) Acquire(_ context.Context, req locker.Request) (locker.Grant, 
 }
 
 // AcquireMany implements [locker.ManyAcquirer].
-func (b *Backend) AcquireMany(_ context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	some, err := b.AcquireSome(ctx, reqs, len(reqs), nil)
+	grants := make([]locker.Grant, len(some))
+	for i, g := range some {
+		grants[i] = *g
+	}
+	return grants, err
+}
+
+// AcquireSome implements [locker.SomeAcquirer].
+func (b *Backend) AcquireSome(
+	_ context.Context, reqs []locker.Request, n int, gates []string,
+) ([]*locker.Grant, error) {
 	b.mu.Lock()
 	defer b.unlock()
-	for _, req := range reqs {
-		l, ok := b.locks[req.Key]
-		if !ok {
-			continue
-		}
-		b.next(req.Key, l) // hands the lock to the next waiter if it has expired
-		if l.taken() && l.token != req.Token {
-			return nil, &locker.Error{Op: "trylock", Key: req.Key, Err: l.held()}
+	for _, gate := range gates {
+		if l := b.seen(gate); l != nil { // otherwise nobody waits for it
+			return nil, &locker.Error{Op: "trylock", Key: gate, Err: l.held()}
 		}
 	}
-	grants := make([]locker.Grant, len(reqs))
+	var held error
+	var own, free []int
 	for i, req := range reqs {
-		l := b.lock(req.Key)
-		if !l.taken() {
-			b.grant(l, req)
+		switch l := b.seen(req.Key); {
+		case l == nil:
+			free = append(free, i)
+		case l.token == req.Token: // the request was sent twice
+			own = append(own, i)
+		case held == nil:
+			held = &locker.Error{Op: "trylock", Key: req.Key, Err: l.held()}
 		}
-		grants[i] = l.granted()
+	}
+	if len(own)+len(free) < n {
+		return nil, held
+	}
+	chosen := append(own, free[:max(0, n-len(own))]...)
+	grants := make([]*locker.Grant, len(reqs))
+	for _, i := range chosen {
+		l := b.lock(reqs[i].Key)
+		if !l.taken() {
+			b.grant(l, reqs[i])
+		}
+		g := l.granted()
+		grants[i] = &g
 	}
 	return grants, nil
+}
+
+// seen returns the lock of key, or nil if it is free. If it has expired, it is first handed to the next waiter. Call
+// with mu held.
+func (b *Backend) seen(key string) *lock {
+	l, ok := b.locks[key]
+	if !ok {
+		return nil
+	}
+	b.next(key, l)
+	if !l.taken() {
+		return nil
+	}
+	return l
 }
 
 // Extend implements [locker.Backend].

@@ -39,7 +39,7 @@ func TestStepWithoutKeys(t *testing.T) {
 		l := wrap(locker.Wrap(c, tracing.New(tracing.WithTracerProvider(sampler{}), tracing.WithMeterProvider(listener{}),
 			tracing.WithKeyClass(func(string) string { return "class" }), tracing.WithKey(tracing.Full))), order)
 		for _, keys := range [][]string{nil, {}} {
-			if _, err := l.(locker.ManyLocker).TryLockMany(t.Context(), keys); err == nil {
+			if _, err := l.(locker.ManyLocker).TryLockMany(t.Context(), locker.Many{Keys: keys}); err == nil {
 				t.Errorf("%s: TryLockMany without keys returns no error", name(order, "memory"))
 			}
 			if _, err := locker.LockAll(t.Context(), l, keys); !errors.Is(err, locker.ErrInvalid) {

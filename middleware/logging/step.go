@@ -11,12 +11,12 @@ import (
 )
 
 // TryLockMany implements [locker.ManyLocker]. The call is logged once, and its leases each.
-func (l *logged) TryLockMany(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
+func (l *logged) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
 	if !l.enabled(ctx, slog.LevelWarn) {
-		return locker.TryLockMany(ctx, l.next, keys, opts...)
+		return locker.TryLockMany(ctx, l.next, m, opts...)
 	}
-	s := newStep(ctx, l, keys)
-	leases, err := locker.TryLockMany(lockertrace.With(ctx, &s.trace), l.next, keys, opts...)
+	s := newStep(ctx, l, m.Keys)
+	leases, err := locker.TryLockMany(lockertrace.With(ctx, &s.trace), l.next, m, opts...)
 	return s.acquired(leases, err)
 }
 
@@ -56,6 +56,9 @@ func (s *step) acquired(leases []locker.Lease, err error) ([]locker.Lease, error
 	}
 	s.debug("locks acquired")
 	for i, lease := range leases {
+		if lease == nil {
+			continue
+		}
 		s.holds[i].has(lease)
 		leases[i] = s.holds[i]
 	}

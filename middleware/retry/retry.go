@@ -87,17 +87,19 @@ func (r *retrier) TryLock(ctx context.Context, key string, opts ...locker.Option
 
 // TryLockMany implements [locker.ManyLocker]. A step is retried as a whole, like TryLock.
 func (r *retrier) TryLockMany(
-	ctx context.Context, keys []string, opts ...locker.Option,
+	ctx context.Context, m locker.Many, opts ...locker.Option,
 ) (leases []locker.Lease, err error) {
 	err = r.try(ctx, func() (err error) {
-		leases, err = locker.TryLockMany(ctx, r.next, keys, opts...)
+		leases, err = locker.TryLockMany(ctx, r.next, m, opts...)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	for i, l := range leases {
-		leases[i] = &lease{l, r.policy}
+		if l != nil {
+			leases[i] = &lease{l, r.policy}
+		}
 	}
 	return leases, nil
 }

@@ -11,18 +11,18 @@ import (
 )
 
 // TryLockMany implements [locker.ManyLocker]. The call has one span, and each of its leases those of a lease.
-func (t *traced) TryLockMany(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
+func (t *traced) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
 	if _, ok := t.next.(locker.ManyLocker); !ok {
-		return locker.TryLockMany(ctx, t.next, keys, opts...)
+		return locker.TryLockMany(ctx, t.next, m, opts...)
 	}
 	ctx, span := t.tracer.Start(ctx, spans[opTryLockMany], t.start[opTryLockMany]...)
 	measured := t.metrics.enabled(ctx)
 	if !measured && !span.SpanContext().IsValid() { // as in acquire
 		span.End()
-		return locker.TryLockMany(ctx, t.next, keys, opts...)
+		return locker.TryLockMany(ctx, t.next, m, opts...)
 	}
-	s := t.newStep(keys, span, measured)
-	leases, err := locker.TryLockMany(lockertrace.With(ctx, &s.trace), t.next, keys, opts...)
+	s := t.newStep(m.Keys, span, measured)
+	leases, err := locker.TryLockMany(lockertrace.With(ctx, &s.trace), t.next, m, opts...)
 	s.returned(ctx, leases, err)
 	return leases, err
 }
@@ -47,6 +47,9 @@ func (s *scope) newStep(keys []string, span trace.Span, measured bool) *step {
 func (s *step) returned(ctx context.Context, leases []locker.Lease, err error) {
 	early := make([]*locker.LostError, len(leases))
 	for i, lease := range leases {
+		if lease == nil {
+			continue
+		}
 		early[i] = s.parts[i].holds(ctx)
 		leases[i] = &observed{lease, s.parts[i]}
 	}

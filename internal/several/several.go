@@ -1,0 +1,84 @@
+// Package several has what a call that acquires several locks tells the Clients below it. It is in the context of the
+// call, because that passes through all middleware.
+package several
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Call is what is known of a call that acquires several locks: whether it waits, and since when the store fails. Each
+// Lock that is made for the call adds to it, and goes on from that.
+type Call struct {
+	mu     sync.Mutex
+	waits  bool      // Lock tolerates a failing store from the first attempt on
+	faulty time.Time // when the first contact began that has failed since the last answer; zero if there is none
+}
+
+type callKey struct{}
+
+// With returns a context for the calls of Lock that are made for c.
+func (c *Call) With(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, c) }
+
+// From returns the Call that ctx belongs to, or nil. All methods but With work on a nil Call.
+func From(ctx context.Context) *Call {
+	c, _ := ctx.Value(callKey{}).(*Call)
+	return c
+}
+
+// Wait records that the call waits, because a lock was seen held or lost.
+func (c *Call) Wait() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits = true
+}
+
+// Answered records that the store has answered.
+func (c *Call) Answered() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faulty = time.Time{}
+}
+
+// Failing records the end of a Lock that has failed. since is when the first contact began that has failed since the
+// last answer, and zero if the last contact has succeeded.
+func (c *Call) Failing(since time.Time) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if since.IsZero() || c.faulty.IsZero() {
+		c.faulty = since
+	}
+}
+
+// Seen adds what the call has seen to what a single Lock has seen: whether a lock was held, and how long contacts have
+// been failing.
+func (c *Call) Seen(held bool, since time.Duration) (bool, time.Duration) {
+	if c == nil {
+		return held, since
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.faulty.IsZero() {
+		since = max(since, time.Since(c.faulty))
+	}
+	return held || c.waits, since
+}
+
+type undoKey struct{}
+
+// Undo returns a context for the Unlock of a lease that was never returned to a caller. MinHold does not apply to it,
+// and the release goes on in the background when the context ends.
+func Undo(ctx context.Context) context.Context { return context.WithValue(ctx, undoKey{}, true) }
+
+// Undoes reports whether ctx is from Undo.
+func Undoes(ctx context.Context) bool { return ctx.Value(undoKey{}) != nil }

@@ -1,0 +1,215 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/several"
+)
+
+// singles is how many places are asked for one after the other before more are asked for at once. Places that are
+// acquired at once and are not needed are given back, and other callers may find them held meanwhile.
+const singles = 3
+
+// search looks for free places by a call of its Locker for each. If it ends without as many as it wants, or a lock is
+// lost before it has them, it gives everything back.
+type search struct {
+	group  *Group
+	caller context.Context
+	n      int // how many places are wanted
+
+	ctx context.Context // of the calls: ends when the search ends, or a lock is lost
+	end context.CancelCauseFunc
+
+	held    *Held
+	gates   []locker.Lease
+	refused error // the first answer that a place is held
+
+	answers  chan answer
+	pending  int // calls that have not answered
+	watching sync.WaitGroup
+}
+
+// answer is that of one call.
+type answer struct {
+	slot     int
+	lease    locker.Lease
+	err      error
+	panicked any
+}
+
+// search makes a search for n places, which run carries out.
+func (g *Group) search(ctx context.Context, n int, run func(s *search) error) (held *Held, err error) {
+	s := &search{group: g, caller: ctx, n: n, held: new(Held), answers: make(chan answer, len(g.Slots))}
+	s.ctx, s.end = context.WithCancelCause(ctx)
+	defer func() { // also if a hook of the program panics
+		lost := context.Cause(s.ctx)
+		s.end(nil)
+		s.watching.Wait()
+		switch {
+		case held == nil:
+			s.settle(several.Undo(ctx), s.held.Leases)
+		case s.lost() != nil || lost != nil && ending.Of(ctx) == nil:
+			s.settle(several.Undo(ctx), s.held.Leases)
+			held, err = nil, s.lost()
+			if err == nil {
+				err = lost
+			}
+		default:
+			settled := make(chan struct{})
+			held.Settled = settled
+			go func() {
+				defer close(settled)
+				s.settle(context.WithoutCancel(ctx), nil)
+			}()
+		}
+	}()
+	if err := run(s); err != nil {
+		return nil, err
+	}
+	s.held.sort()
+	return s.held, nil
+}
+
+// lost returns an error if a lock is lost that the search has acquired.
+func (s *search) lost() error {
+	for i, l := range s.held.Leases {
+		if l.Err() != nil {
+			return &lostError{s.group.Slots[s.held.Slots[i]]}
+		}
+	}
+	for _, l := range s.gates {
+		if l.Err() != nil {
+			return &lostError{l.Key()}
+		}
+	}
+	return nil
+}
+
+// settle releases the gates and the leases, and gives back what calls still in progress acquire.
+func (s *search) settle(ctx context.Context, leases []locker.Lease) {
+	undo := several.Undo(ctx)
+	var releases sync.WaitGroup
+	for _, l := range s.gates {
+		releases.Go(func() { _ = l.Unlock(ctx) })
+	}
+	for _, l := range leases {
+		releases.Go(func() { _ = l.Unlock(undo) })
+	}
+	for ; s.pending > 0; s.pending-- {
+		if a := <-s.answers; a.err == nil && a.lease != nil {
+			releases.Go(func() { _ = a.lease.Unlock(undo) })
+		}
+	}
+	releases.Wait()
+}
+
+// watch ends the search if l is lost.
+func (s *search) watch(l locker.Lease, key string) {
+	s.watching.Go(func() {
+		select {
+		case <-l.Done():
+			s.end(&lostError{key})
+		case <-s.ctx.Done():
+		}
+	})
+}
+
+// try asks for places one by one at first, and for more at once if that is not enough.
+func (s *search) try(opts []locker.Option) error {
+	opts = slotOptions(opts)
+	order := rand.Perm(len(s.group.Slots))
+	for size := 1 - singles; ; size++ {
+		missing := s.n - len(s.held.Slots)
+		if missing == 0 {
+			return nil
+		}
+		if missing > len(order) {
+			return s.refused
+		}
+		batch := order[:min(len(order), max(missing, size))]
+		order = order[len(batch):]
+		if err := s.ask(batch, s.group.Locker.TryLock, opts); err != nil {
+			return err
+		}
+	}
+}
+
+// wait acquires the gates and waits for places.
+func (s *search) wait(opts []locker.Option) error {
+	for _, gate := range s.group.Gates {
+		l, err := s.group.Locker.Lock(s.ctx, gate, gateOptions(opts)...)
+		if err != nil {
+			return s.failed(err)
+		}
+		s.gates = append(s.gates, l)
+		s.watch(l, gate)
+	}
+	held, err := s.group.step(s.ctx, s.n, nil, opts)
+	switch {
+	case err == nil:
+		s.held = held
+		return nil
+	case errors.Is(err, errors.ErrUnsupported):
+		order := rand.Perm(len(s.group.Slots))
+		for i := 0; i < min(singles, len(order)-1) && s.n == 1; i++ {
+			err := s.ask(order[i:i+1], s.group.Locker.TryLock, slotOptions(opts))
+			if err != nil || len(s.held.Slots) == 1 {
+				return err
+			}
+		}
+	case !errors.Is(err, locker.ErrHeld):
+		return s.failed(err)
+	}
+	return s.ask(rand.Perm(len(s.group.Slots)), s.group.Locker.Lock, slotOptions(opts))
+}
+
+// ask calls acquire for the given places, all at once. It returns when the search has as many as it wants, or all calls
+// have answered.
+func (s *search) ask(
+	places []int, acquire func(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error),
+	opts []locker.Option,
+) error {
+	for _, i := range places {
+		s.pending++
+		go func() {
+			a := answer{slot: i}
+			defer func() {
+				a.panicked = recover()
+				s.answers <- a
+			}()
+			a.lease, a.err = acquire(s.ctx, s.group.Slots[i], opts...)
+		}()
+	}
+	for s.pending > 0 && len(s.held.Slots) < s.n {
+		a := <-s.answers
+		s.pending--
+		switch {
+		case a.panicked != nil:
+			panic(a.panicked)
+		case a.err == nil:
+			s.held.add(a.slot, a.lease)
+			s.watch(a.lease, s.group.Slots[a.slot])
+		case errors.Is(a.err, locker.ErrHeld) && s.ctx.Err() == nil:
+			s.refused = a.err
+		default:
+			return s.failed(a.err)
+		}
+	}
+	return nil
+}
+
+// failed returns the error of a search in which a call has failed with err.
+func (s *search) failed(err error) error {
+	if over := ending.Of(s.caller); over != nil || errors.Is(err, locker.ErrClosed) {
+		return err
+	}
+	if lost := (*lostError)(nil); errors.As(context.Cause(s.ctx), &lost) {
+		return lost
+	}
+	return err
+}

@@ -1,0 +1,199 @@
+// Package slots acquires some of the locks that stand for the places of a key, on any Locker. Packages semaphore and
+// rwlock are made of it.
+//
+// A place is an ordinary lock, so exclusion needs nothing else. Who finds no free place waits for the gates, which are
+// locks, too. Only the holder of the gates waits for places, and those that do not wait yield to it. So the order of
+// arrival is that of the gate.
+package slots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/several"
+)
+
+// Group is the locks of one key.
+type Group struct {
+	Locker locker.Locker
+	Key    string   // as the callers know it
+	Slots  []string // the names of the locks that stand for the places, by number
+	Gates  []string // the names of the gates, in the order in which they are acquired
+}
+
+// Held is what a call has acquired.
+type Held struct {
+	Leases []locker.Lease
+	Slots  []int // their numbers, in the order of Leases
+
+	// Settled is closed when the gates are released and all other places are left. That goes on after the call has
+	// returned, for a round trip or until the releases time out.
+	Settled <-chan struct{}
+}
+
+// Name returns the name of a lock that belongs to key. All names of a key have the same hash slot of a Redis Cluster,
+// and no two keys have a name in common.
+func Name(key, what string) string {
+	if _, after, found := strings.Cut(key, "{"); found {
+		if tag, _, found := strings.Cut(after, "}"); found && tag != "" { // Redis Cluster hashes only the tag
+			return key + "##" + what
+		}
+	}
+	return "{" + key + "}#" + what
+}
+
+// Names returns the names of n locks that belong to key, numbered from 0.
+func Names(key string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = Name(key, strconv.Itoa(i))
+	}
+	return names
+}
+
+// maxStep is how many locks a step is about at most. Stores acquire up to 64 locks in one step.
+const maxStep = 64
+
+// Lock acquires n places. It waits until ctx ends. The error is of type *locker.Error.
+func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, error) {
+	call := several.From(ctx)
+	if call == nil {
+		call = new(several.Call)
+		ctx = call.With(ctx)
+	}
+	for tries := 0; ; tries++ {
+		held, err := g.step(ctx, n, g.Gates, opts)
+		switch {
+		case err == nil:
+			return held, nil
+		case errors.Is(err, locker.ErrHeld):
+			if ending.Of(ctx) != nil {
+				return nil, g.about("lock", err)
+			}
+			call.Wait()
+		case !errors.Is(err, errors.ErrUnsupported) && tries == 0:
+			return nil, g.about("lock", err)
+		}
+		held, err = g.search(ctx, n, func(s *search) error { return s.wait(opts) })
+		if lost := (*lostError)(nil); !errors.As(err, &lost) {
+			return held, g.about("lock", err)
+		}
+		call.Wait()
+		select {
+		case <-time.After(anewDelay(tries)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// TryLock makes one attempt to acquire n places. The error is of type *locker.Error.
+func (g *Group) TryLock(ctx context.Context, n int, opts []locker.Option) (*Held, error) {
+	held, err := g.step(ctx, n, g.Gates, opts)
+	if errors.Is(err, errors.ErrUnsupported) {
+		held, err = g.search(ctx, n, func(s *search) error { return s.try(opts) })
+	}
+	return held, g.about("trylock", err)
+}
+
+// about returns err as the error of a call.
+func (g *Group) about(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var of *locker.Error
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	return &locker.Error{Op: op, Key: g.Key, Err: err}
+}
+
+// lostError means that a lock was lost before all others were acquired.
+type lostError struct{ key string }
+
+func (e *lostError) Error() string {
+	return fmt.Sprintf("the lock %q was lost while others were acquired", e.key)
+}
+
+func (e *lostError) Is(target error) bool { return target == locker.ErrUnavailable }
+
+// anewDelay returns the pause before Lock begins anew for the n-th time, from 0, as LockAll does.
+func anewDelay(n int) time.Duration {
+	d := min(time.Second, 2*time.Millisecond<<min(n, 10))
+	return d/2 + rand.N(d/2)
+}
+
+// step acquires n places in one step. The error matches errors.ErrUnsupported if that is not possible.
+func (g *Group) step(ctx context.Context, n int, gates []string, opts []locker.Option) (*Held, error) {
+	if len(g.Slots) > maxStep && n > maxStep {
+		return nil, errors.ErrUnsupported
+	}
+	numbers := make(map[string]int, len(g.Slots))
+	keys := g.Slots
+	if len(keys) > maxStep {
+		first := rand.N(len(keys) - maxStep + 1)
+		keys = keys[first : first+maxStep]
+	}
+	keys = slices.Sorted(slices.Values(keys))
+	for i, name := range g.Slots {
+		numbers[name] = i
+	}
+	leases, err := locker.TryLockMany(ctx, g.Locker, locker.Many{Keys: keys, N: n, Gates: gates}, slotOptions(opts)...)
+	if err != nil {
+		return nil, err
+	}
+	held := &Held{Settled: settled}
+	for i, l := range leases {
+		if l != nil {
+			held.add(numbers[keys[i]], l)
+		}
+	}
+	held.sort()
+	return held, nil
+}
+
+var settled = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+func (h *Held) add(slot int, l locker.Lease) {
+	h.Leases, h.Slots = append(h.Leases, l), append(h.Slots, slot)
+}
+
+// sort sorts what is held by the numbers of the slots.
+func (h *Held) sort() {
+	sorted := &Held{}
+	for _, i := range slices.Sorted(slices.Values(h.Slots)) {
+		sorted.add(i, h.Leases[slices.Index(h.Slots, i)])
+	}
+	h.Leases, h.Slots = sorted.Leases, sorted.Slots
+}
+
+// slotOptions returns the options of the locks that stand for places. They are not handed over to callers that wait for
+// the same one: the order of arrival is that of the gate.
+func slotOptions(opts []locker.Option) []locker.Option {
+	return append(slices.Clip(opts), locker.NoLocalHandover())
+}
+
+// gateOptions returns the options of the gates. A gate is held for as long as its holder waits for places.
+func gateOptions(opts []locker.Option) []locker.Option {
+	return append(slices.Clip(opts), locker.Renewal(), locker.MaxHold(0), locker.MinHold(0))
+}
+
+// Fence returns the greatest fencing token of the leases.
+func (h *Held) Fence() uint64 {
+	var fence uint64
+	for _, l := range h.Leases {
+		fence = max(fence, l.Fence())
+	}
+	return fence
+}

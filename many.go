@@ -1,0 +1,209 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/several"
+	"github.com/golocker/locker/lockertrace"
+)
+
+// ManyLocker is an optional interface that may be implemented by a [Locker] that can acquire several locks in one step.
+// If not, [LockAll] and [TryLockAll] acquire the locks one after the other, with Lock and TryLock.
+//
+// LockAll asks only the outermost Locker, so that no middleware is passed over. A middleware that implements ManyLocker
+// calls the function [TryLockMany] with the Locker that it wraps, and wraps each of the leases.
+type ManyLocker interface {
+	// TryLockMany makes one attempt to acquire the locks that m describes. It acquires as many as m asks for, or none. The
+	// leases are in the order of m.Keys, and nil for keys that were not acquired. Otherwise it is like TryLock. The error
+	// names a key that another owner holds, if it matches ErrHeld.
+	//
+	// If the error matches errors.ErrUnsupported, these keys cannot be acquired in one step now. Nothing was acquired
+	// then.
+	TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lease, error)
+}
+
+// Many says which locks [TryLockMany] acquires.
+type Many struct {
+	Keys []string // sorted and different
+
+	// N is how many of the locks are wanted: the first of Keys that are free. 0 means all of them.
+	N int
+
+	// Gates are the keys of further locks. If somebody holds or waits for one of them, nothing is acquired, and the
+	// error matches ErrHeld. So callers that need the gate to wait are not overtaken by those that do not wait.
+	Gates []string
+}
+
+// all reports whether m is about all of its keys, whoever waits elsewhere.
+func (m *Many) all() bool { return (m.N == 0 || m.N == len(m.Keys)) && len(m.Gates) == 0 }
+
+// TryLockMany calls the method TryLockMany of l if l is a [ManyLocker]. Otherwise it returns an error that matches
+// errors.ErrUnsupported. Without keys, it returns an error that matches [ErrInvalid]. It is for middleware; programs
+// call [TryLockAll].
+func TryLockMany(ctx context.Context, l Locker, m Many, opts ...Option) ([]Lease, error) {
+	if len(m.Keys) == 0 {
+		return nil, &Error{"trylock", "", errNoKeys}
+	}
+	if many, ok := l.(ManyLocker); ok {
+		return many.TryLockMany(ctx, m, opts...)
+	}
+	return nil, errNotMany
+}
+
+// ManyAcquirer is an optional interface that may be implemented by a [Backend] that can acquire several locks in one
+// step. If not, [LockAll] and [TryLockAll] acquire them one after the other.
+type ManyAcquirer interface {
+	// AcquireMany makes one attempt to acquire a lock for each of reqs, which have different keys, sorted, and the same
+	// options. The rules of Acquire apply to each of them, and in addition:
+	//
+	//   - It acquires either all of the locks or none, in one atomic step. Nobody sees a part of them held.
+	//   - The grants are in the order of reqs.
+	//   - If a lock is held by another owner, the error is an *Error that names its key, if it is known.
+	//   - It does not overtake callers that wait for one of the locks: that lock counts as held.
+	//   - If the error matches errors.ErrUnsupported, these locks cannot be acquired in one step, for example because
+	//     they are on different servers, or because somebody waits for one of them. Nothing was acquired then, and the
+	//     locks are acquired one after the other.
+	AcquireMany(ctx context.Context, reqs []Request) ([]Grant, error)
+}
+
+// SomeAcquirer is an optional interface that may be implemented by a [Backend] that can acquire some of several locks in
+// one step. If not, packages semaphore and rwlock take a round trip more.
+type SomeAcquirer interface {
+	// AcquireSome makes one attempt to acquire locks for n of reqs, the first ones that are free. reqs are as in
+	// AcquireMany. gates are the keys of other locks. The rules of AcquireMany apply, and in addition:
+	//
+	//   - If a lock of gates is held or waited for, nothing is acquired, and the error matches ErrHeld. The same holds
+	//     if fewer than n locks are free. The error is an *Error that names the key of a lock that is held or waited for,
+	//     if it is known.
+	//   - The grants are in the order of reqs, and nil for those that were not acquired.
+	AcquireSome(ctx context.Context, reqs []Request, n int, gates []string) ([]*Grant, error)
+}
+
+var errNotMany = fmt.Errorf("these locks cannot be acquired in one step: %w", errors.ErrUnsupported)
+
+// TryLockMany implements [ManyLocker]. It is for [LockAll], [TryLockAll] and middleware.
+func (c *Client) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lease, error) {
+	o := newOptions(opts)
+	for i, key := range m.Keys {
+		err := o.validate(key)
+		switch {
+		case err != nil:
+		case i > 0 && key <= m.Keys[i-1]:
+			err = invalid("the keys are not sorted and different")
+		case m.N < 0 || m.N > len(m.Keys):
+			err = invalid("%d of %d locks", m.N, len(m.Keys))
+		}
+		if err != nil {
+			return nil, &Error{"trylock", key, err}
+		}
+	}
+	leases, err := c.attemptMany(ctx, m, o)
+	if err == nil {
+		return leases, nil
+	}
+	key := strings.Join(m.Keys, ",")
+	if about, ok := err.(*Error); ok { //nolint:errorlint // only an error that is nothing but the key and its reason
+		key, err = about.Key, about.Err
+	}
+	return nil, &Error{"trylock", key, withContext(ctx, c.heldByItself(key, o, err))}
+}
+
+// acquireMany makes one attempt to acquire the locks that m describes.
+func (c *Client) acquireMany(ctx context.Context, reqs []Request, m *Many) ([]*Grant, error) {
+	if !m.all() {
+		some, ok := c.backend.(SomeAcquirer)
+		if !ok {
+			return nil, errNotMany
+		}
+		n := m.N
+		if n == 0 {
+			n = len(reqs)
+		}
+		return some.AcquireSome(ctx, reqs, n, m.Gates)
+	}
+	many, ok := c.backend.(ManyAcquirer)
+	if !ok {
+		return nil, errNotMany
+	}
+	all, err := many.AcquireMany(ctx, reqs)
+	grants := make([]*Grant, len(all))
+	for i := range all {
+		grants[i] = &all[i]
+	}
+	return grants, err
+}
+
+// attemptMany makes one attempt to acquire the locks that m describes, in one step.
+func (c *Client) attemptMany(ctx context.Context, m Many, o options) ([]Lease, error) {
+	if len(m.Keys) == 0 {
+		return nil, errNotMany
+	}
+	if !c.enter(&c.attempts) {
+		return nil, ErrClosed
+	}
+	defer c.attempts.Done()
+	if err := ending.Of(ctx); err != nil {
+		return nil, err
+	}
+	reqs := make([]Request, len(m.Keys))
+	for i, key := range m.Keys {
+		reqs[i] = Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
+	}
+	trace := lockertrace.From(ctx)
+	start := time.Now()
+	grants, err := c.acquireMany(ctx, reqs, &m)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, errNotMany
+	}
+	var granted []Request
+	var leases []*lease
+	sent := make([]time.Time, len(reqs))
+	if err = fromBackend(err); err == nil {
+		for i, g := range grants {
+			if g != nil {
+				sent[i] = g.of(&reqs[i], start)
+				granted = append(granted, reqs[i])
+			}
+		}
+		defer func() {
+			if len(leases) < len(granted) { // also if a hook panics
+				c.giveUpMany(ctx, granted, leases)
+			}
+		}()
+	}
+	attempted(trace, start, err)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Lease, len(reqs))
+	for i, g := range grants {
+		if g == nil {
+			continue
+		}
+		l, err := c.begin(trace.Lease(i), reqs[i], sent[i], o, nil)
+		if err != nil {
+			return nil, err
+		}
+		leases, all[i] = append(leases, l), l
+	}
+	for _, l := range leases {
+		takenFrom(ctx).add(l)
+	}
+	several.From(ctx).Answered()
+	return all, nil
+}
+
+// giveUpMany releases the locks that were granted to reqs. The first of them have leases.
+func (c *Client) giveUpMany(ctx context.Context, reqs []Request, leases []*lease) {
+	for _, l := range leases {
+		_ = l.grant.finish(l, ErrUnlocked)
+	}
+	for _, req := range reqs {
+		_ = c.giveUp(ctx, req, nil)
+	}
+}

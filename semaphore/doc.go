@@ -1,0 +1,36 @@
+// Package semaphore lets at most n callers in the whole fleet hold a key at a time, on any [locker.Locker].
+//
+//	exports := semaphore.New(l, 3)
+//	err := locker.Do(ctx, exports, "exports", func(ctx context.Context) error {
+//		return export(ctx) // in at most three processes and goroutines at a time
+//	})
+//
+// A [Semaphore] is a Locker, so that all that works with Lockers works with it: locker.Do and TryDo, options,
+// middleware, and election.Run, which then has up to n leaders.
+//
+// # How it works
+//
+// A permit is a lock of its own: key "exports" has the locks {exports}#0, {exports}#1 and {exports}#2. So each permit
+// has its own lease, which ends with its TTL if its holder crashes, is renewed, is lost and noticed as lost, and has a
+// fencing token, as every lock has. There is no counter that could be wrong. On Redlock, each permit is held on a
+// majority of the nodes. Semaphores that count the holders on each node and compare the counts admit more than n: with
+// three nodes and one permit, three clients can each be the first on one node and the second on another.
+//
+// A caller that finds a permit free takes it, in one round trip in memory, on one Redis and in PostgreSQL. Other stores
+// need two: one for the gate, which is the lock {exports}#gate, and one for a permit. A caller that finds no permit free
+// waits for the gate. Its holder waits for all permits, takes the first that is returned, and opens the gate for the
+// next caller. So permits go to the callers in the order in which the store serves those that wait for a lock. Redlock
+// and NATS promise no order. All names have the same hash slot of a Redis Cluster.
+//
+// # Programs with different limits
+//
+// All programs that use a key should agree on n. If they do not, as while a new limit is rolled out, there are never
+// more holders than the largest n says, and a program never takes a permit whose number is not below its own n. So a
+// limit can be changed by a rolling restart: it is in force when the last program with the old limit has ended, and its
+// permits are returned.
+//
+// # Not re-entrant
+//
+// A holder that calls Lock again needs a second permit. If all holders do that while they hold the last permits, they
+// wait for each other. Ask for what is needed with one call; see [Semaphore.Weight].
+package semaphore

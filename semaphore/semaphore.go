@@ -1,0 +1,129 @@
+package semaphore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/slots"
+)
+
+// MaxPermits is the largest number of permits. Who waits, waits for each of them.
+const MaxPermits = 1024
+
+// Semaphore is a [locker.Locker] whose keys have several holders at a time. Create one with [New]. It is safe for
+// concurrent use, and needs no end: what it uses belongs to the Locker below it.
+type Semaphore struct {
+	locker locker.Locker
+	n      int
+	weight int
+}
+
+// New returns a Semaphore whose keys have at most n holders at a time. n is 1 to [MaxPermits]; with any other number,
+// Lock and TryLock return an error that matches locker.ErrInvalid.
+func New(l locker.Locker, n int) *Semaphore { return &Semaphore{l, n, 1} }
+
+// Weight returns a Semaphore for the same permits that acquires k of them with each call: all of them or none. Callers
+// of different weights can wait at the same time. k is 1 to n; with any other number, Lock and TryLock return an error
+// that matches locker.ErrInvalid.
+func (s *Semaphore) Weight(k int) *Semaphore { return &Semaphore{s.locker, s.n, k} }
+
+// Unwrap lets locker.As find the optional interfaces of the Locker below.
+func (s *Semaphore) Unwrap() locker.Locker { return s.locker }
+
+// Lock acquires a permit of key, and waits for one until ctx ends. The lease is a [*Permit]. Errors are those of
+// locker.Locker; locker.ErrHeld means that no permit was free, or that others came before.
+func (s *Semaphore) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return s.acquire("lock", key, func(g *slots.Group) (*slots.Held, error) { return g.Lock(ctx, s.weight, opts) })
+}
+
+// TryLock makes one attempt to acquire a permit of key. The lease is a [*Permit]. If no permit is free, or if others
+// wait for one, the error matches locker.ErrHeld. It may then be a *locker.HeldError that describes one of the holders.
+//
+// If the store cannot acquire a free permit in one step, TryLock asks for one permit after the other, in random order,
+// and for several at a time after the first three. It may then take a permit that has just been returned although others
+// wait, and of several calls with a weight, all may fail because they have taken permits from each other.
+func (s *Semaphore) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return s.acquire("trylock", key, func(g *slots.Group) (*slots.Held, error) { return g.TryLock(ctx, s.weight, opts) })
+}
+
+func (s *Semaphore) acquire(
+	op, key string, acquire func(g *slots.Group) (*slots.Held, error),
+) (locker.Lease, error) {
+	if err := s.validate(key); err != nil {
+		return nil, &locker.Error{Op: op, Key: key, Err: err}
+	}
+	held, err := acquire(s.group(key))
+	if err != nil {
+		return nil, err
+	}
+	p := &Permit{Lease: held.Leases[0], key: key, held: held}
+	if len(held.Leases) > 1 {
+		p.Lease = locker.NewAllLease(held.Leases...)
+	}
+	return p, nil
+}
+
+func (s *Semaphore) group(key string) *slots.Group {
+	return &slots.Group{
+		Locker: s.locker, Key: key, Slots: slots.Names(key, s.n), Gates: []string{slots.Name(key, "gate")},
+	}
+}
+
+func (s *Semaphore) validate(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: the key is empty", locker.ErrInvalid)
+	case s.n < 1 || s.n > MaxPermits:
+		return fmt.Errorf("%w: %d permits are not between 1 and %d", locker.ErrInvalid, s.n, MaxPermits)
+	case s.weight < 1 || s.weight > s.n:
+		return fmt.Errorf("%w: the weight %d is not between 1 and the %d permits", locker.ErrInvalid, s.weight, s.n)
+	}
+	return nil
+}
+
+// Permit is the lease of one or more permits.
+type Permit struct {
+	locker.Lease // of the lock that stands for the permit, or of all of them
+	key          string
+	held         *slots.Held
+}
+
+// Key returns the key, as it was passed to Lock.
+func (p *Permit) Key() string { return p.key }
+
+// Slot returns the number of the permit, from 0. No other holder has the same number at the same time. With a weight,
+// it is the first of Slots.
+func (p *Permit) Slot() int { return p.held.Slots[0] }
+
+// Slots returns the numbers of all permits of the lease, in ascending order.
+func (p *Permit) Slots() []int { return append([]int(nil), p.held.Slots...) }
+
+// Fence returns the fencing token of the permit, the greatest one if there are several. It is greater than those of all
+// earlier holders of the same slot. Holders of different slots overlap, so a resource that all of them use must not
+// compare their tokens: keep the greatest one for each slot.
+func (p *Permit) Fence() uint64 { return p.held.Fence() }
+
+// Unwrap lets locker.Verify find the lease of the lock that stands for the permit.
+func (p *Permit) Unwrap() locker.Lease { return p.Lease }
+
+// Unlock returns the permit; see locker.Lease.
+func (p *Permit) Unlock(ctx context.Context) error {
+	<-p.held.Settled
+	return p.Lease.Unlock(ctx)
+}
+
+// PermitOf returns the Permit of a lease, behind any middleware.
+func PermitOf(lease locker.Lease) (*Permit, bool) {
+	for lease != nil {
+		if p, ok := lease.(*Permit); ok {
+			return p, true
+		}
+		u, ok := lease.(interface{ Unwrap() locker.Lease })
+		if !ok {
+			break
+		}
+		lease = u.Unwrap()
+	}
+	return nil, false
+}

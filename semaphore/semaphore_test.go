@@ -1,0 +1,290 @@
+package semaphore_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/semaphore"
+)
+
+// Callers of several processes and weights: never more than n permits are held, no slot twice, and all are served.
+func TestAtMostNHolders(t *testing.T) {
+	stores(t, func(w *world) {
+		const n, clients, callers, rounds = 3, 4, 3, 20
+		var j judge
+		var all sync.WaitGroup
+		for range clients {
+			s := semaphore.New(w.client(), n)
+			for i := range callers {
+				all.Go(func() {
+					for range rounds {
+						p := w.lock(s.Weight(1 + i%n))
+						j.enter(w.T, p)
+						time.Sleep(rand.N(10 * time.Millisecond))
+						j.leave(p)
+						w.unlock(p)
+					}
+				})
+			}
+		}
+		all.Wait()
+		if j.most != n {
+			w.Errorf("at most %d permits were held at a time, want %d", j.most, n)
+		}
+		w.empty(n)
+	})
+}
+
+// A free permit costs one call of the store, or two and the release of the gate.
+func TestCostOfAFreePermit(t *testing.T) {
+	stores(t, func(w *world) {
+		s := semaphore.New(w.client(), 3)
+		p := w.lock(s)
+		synctest.Wait()
+		calls := w.calls.took()
+		asked := calls["AcquireSome"] + calls["Acquire"] + calls["Queue"]
+		if _, steps := w.store.(*counts); steps {
+			if asked != 1 || calls["Release"] != 0 {
+				w.Errorf("%v, want one step", calls)
+			}
+		} else if asked != 2 || calls["Release"] != 1 {
+			w.Errorf("%v, want two attempts and a release", calls)
+		}
+		w.unlock(p)
+		w.empty(3)
+	})
+}
+
+// Who came first is served first, whatever the weights, and nobody who does not wait overtakes those who do.
+func TestOrderOfArrival(t *testing.T) {
+	stores(t, func(w *world) {
+		if !w.queues {
+			return
+		}
+		const n = 2
+		held := w.lock(semaphore.New(w.client(), n).Weight(n))
+		var mu sync.Mutex
+		var order []int
+		var all sync.WaitGroup
+		for i := range 6 {
+			s := semaphore.New(w.client(), n).Weight(1 + i%2)
+			all.Go(func() {
+				p := w.lock(s, locker.NoLocalHandover())
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				w.unlock(p)
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		if _, err := semaphore.New(w.client(), n).TryLock(w.Context(), key); !errors.Is(err, locker.ErrHeld) {
+			w.Errorf("TryLock while others wait: %v", err)
+		}
+		w.unlock(held)
+		all.Wait()
+		if !slices.IsSorted(order) {
+			w.Errorf("served in the order %v", order)
+		}
+		w.empty(n)
+	})
+}
+
+// A permit that is returned goes to the caller that waits, at once.
+func TestWaitersDoNotPoll(t *testing.T) {
+	stores(t, func(w *world) {
+		if !w.queues {
+			return
+		}
+		a, b := w.lock(semaphore.New(w.client(), 2)), w.lock(semaphore.New(w.client(), 2))
+		served := make(chan time.Time)
+		go func() {
+			p := w.lock(semaphore.New(w.client(), 2))
+			served <- time.Now()
+			w.unlock(p)
+		}()
+		time.Sleep(time.Minute) // both holders and the gate are renewed
+		start := time.Now()
+		w.unlock(b)
+		if took := (<-served).Sub(start); took > 0 {
+			w.Errorf("served %v after the permit was returned", took)
+		}
+		w.unlock(a)
+		synctest.Wait()
+		w.empty(2)
+	})
+}
+
+// The permit of a holder that crashes is free when its TTL has ended.
+func TestCrashedHolder(t *testing.T) {
+	stores(t, func(w *world) {
+		crashes := w.client()
+		w.lock(semaphore.New(crashes, 1))
+		_ = crashes.Close() // renews no more, and releases nothing
+		start := time.Now()
+		p := w.lock(semaphore.New(w.client(), 1))
+		if took := time.Since(start); took < ttl-10*time.Millisecond || took > ttl+time.Second {
+			w.Errorf("served %v after the crash, want about %v", took, ttl)
+		}
+		w.unlock(p)
+	})
+}
+
+// Programs with different limits: nobody takes a slot beyond its own limit.
+func TestDifferentLimits(t *testing.T) {
+	stores(t, func(w *world) {
+		small, large := semaphore.New(w.client(), 2), semaphore.New(w.client(), 4)
+		a, b := w.lock(small), w.lock(small)
+		if a.Slot() > 1 || b.Slot() > 1 {
+			w.Errorf("slots %d and %d", a.Slot(), b.Slot())
+		}
+		c, d := w.lock(large), w.lock(large)
+		for _, s := range []*semaphore.Semaphore{small, large} {
+			if _, err := s.TryLock(w.Context(), key); !errors.Is(err, locker.ErrHeld) {
+				w.Errorf("TryLock of four that are held: %v", err)
+			}
+		}
+		for _, p := range []*semaphore.Permit{a, b, c, d} {
+			w.unlock(p)
+		}
+		w.empty(4)
+	})
+}
+
+// A caller that leaves, at whatever moment, leaves nothing behind, and its MinHold applies to nothing.
+func TestCallersThatLeave(t *testing.T) {
+	stores(t, func(w *world) {
+		const n = 3
+		for range 30 {
+			p := w.lock(semaphore.New(w.client(), n))
+			var all sync.WaitGroup
+			for range 4 {
+				s := semaphore.New(w.client(), n).Weight(n)
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(w.Context(), rand.N(20*time.Millisecond))
+					defer cancel()
+					_, err := s.Lock(ctx, key, locker.TTL(ttl), locker.MinHold(time.Hour))
+					if !errors.Is(err, context.DeadlineExceeded) {
+						w.Errorf("a call that wants all permits, of which one is held: %v", err)
+					}
+				})
+			}
+			all.Wait()
+			w.unlock(p)
+			time.Sleep(time.Second)
+			w.empty(n)
+		}
+	})
+}
+
+// Who loses the gate before it has all its permits gives everything back, and waits again.
+func TestLostGate(t *testing.T) {
+	stores(t, func(w *world) {
+		const n = 2
+		p := w.lock(semaphore.New(w.client(), n))
+		served := make(chan *semaphore.Permit)
+		go func() { served <- w.lock(semaphore.New(w.client(), n).Weight(n)) }()
+		time.Sleep(time.Second)
+		// An operator takes the gate away, and another program has it for a while.
+		gate := "{" + key + "}#gate"
+		if _, err := w.calls.ForceRelease(w.Context(), gate, ""); err != nil {
+			w.Fatal(err)
+		}
+		other, err := w.client().Lock(w.Context(), gate)
+		if err != nil {
+			w.Fatal(err)
+		}
+		time.Sleep(ttl) // the waiter learns of it by a renewal
+		free := w.freeSlot(n)
+		w.unlock(free)
+		w.unlock(other)
+		w.unlock(p)
+		w.unlock(<-served)
+		w.empty(n)
+	})
+}
+
+// freeSlot acquires a permit although somebody has the gate.
+func (w *world) freeSlot(n int) locker.Lease {
+	w.Helper()
+	for i := range n {
+		lease, err := w.client().TryLock(w.Context(), "{"+key+"}#"+string(rune('0'+i)))
+		if err == nil {
+			return lease
+		}
+	}
+	w.Fatal("a permit is held by a caller that has lost the gate")
+	return nil
+}
+
+// A gate is renewed while its holder waits, whatever the options of the permit say.
+func TestGateOfCallersWithoutRenewal(t *testing.T) {
+	stores(t, func(w *world) {
+		p := w.lock(semaphore.New(w.client(), 1))
+		var all sync.WaitGroup
+		for range 2 {
+			l := locker.Defaults(locker.NoRenewal())(w.client())
+			all.Go(func() {
+				p := w.lock(semaphore.New(l, 1), locker.MaxHold(time.Second), locker.MinHold(time.Second))
+				w.unlock(p)
+			})
+		}
+		time.Sleep(time.Minute)
+		w.unlock(p)
+		start := time.Now()
+		all.Wait()
+		if took := time.Since(start); took > 3*time.Second {
+			w.Errorf("the callers with a MinHold of a second were served after %v", took)
+		}
+		time.Sleep(time.Second)
+		w.empty(1)
+	})
+}
+
+// A hook that panics takes nothing with it.
+func TestPanicOfAHook(t *testing.T) {
+	stores(t, func(w *world) {
+		p := w.lock(semaphore.New(w.client(), 2).Weight(2))
+		boom := func(lockertrace.Waiting) { panic("boom") }
+		ctx := lockertrace.With(w.Context(), &lockertrace.Trace{Waiting: boom})
+		func() {
+			defer func() {
+				if recover() != "boom" {
+					w.Error("the panic is gone")
+				}
+			}()
+			_, _ = semaphore.New(w.client(), 2).Lock(ctx, key)
+		}()
+		w.unlock(p)
+		time.Sleep(time.Second)
+		w.empty(2)
+	})
+}
+
+// Wrong numbers are errors that say so.
+func TestInvalidLimits(t *testing.T) {
+	stores(t, func(w *world) {
+		c := w.client()
+		for _, s := range []*semaphore.Semaphore{
+			semaphore.New(c, 0), semaphore.New(c, -1), semaphore.New(c, semaphore.MaxPermits+1),
+			semaphore.New(c, 2).Weight(3), semaphore.New(c, 2).Weight(0),
+		} {
+			_, err := s.Lock(w.Context(), key)
+			_, try := s.TryLock(w.Context(), key)
+			if !errors.Is(err, locker.ErrInvalid) || !errors.Is(try, locker.ErrInvalid) {
+				w.Errorf("%+v: %v, %v", s, err, try)
+			}
+		}
+		if _, err := semaphore.New(c, 1).Lock(w.Context(), ""); !errors.Is(err, locker.ErrInvalid) {
+			w.Errorf("an empty key: %v", err)
+		}
+	})
+}
