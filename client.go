@@ -159,6 +159,9 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	if err := ending.Of(ctx); err != nil {
 		return nil, withContext(ctx, err)
 	}
+	if err := c.reentrant(ctx, key); err != nil {
+		return nil, err
+	}
 	start := time.Now()
 	queue, l, err := c.queues.join(ctx, c.closing, key, o)
 	if err != nil {

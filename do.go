@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // Do calls f while it holds the lock of key. It acquires the lock as [Locker.Lock] does, and unlocks it when f returns
@@ -116,14 +117,50 @@ func (c *heldContext) Done() <-chan struct{} {
 }
 
 func (c *heldContext) Value(key any) any {
-	if key == (leaseKey{}) {
+	switch key := key.(type) {
+	case leaseKey:
 		return c.lease
+	case ownKey:
+		if key.isOf(c.lease) {
+			return c.lease
+		}
+		return c.Context.Value(key)
 	}
 	c.check() // before Go 1.26, context.Cause calls only Value
 	return c.Context.Value(key)
 }
 
 type leaseKey struct{}
+
+// ownKey is the key of a value in a context: the lease of that lock, if the context carries one that has not ended.
+type ownKey struct {
+	client *Client
+	key    string
+}
+
+// isOf reports whether l is one of that lock and has not ended.
+func (k ownKey) isOf(l Lease) bool {
+	for {
+		switch of := l.(type) {
+		case *lease:
+			return of.grant.client == k.client && of.Key() == k.key && of.Err() == nil
+		case *AllLease:
+			return slices.ContainsFunc(of.parts, k.isOf)
+		case interface{ Unwrap() Lease }:
+			l = of.Unwrap()
+		default:
+			return false
+		}
+	}
+}
+
+// reentrant returns an error if ctx carries a lease of key of this Client. A Lock would wait for its own caller.
+func (c *Client) reentrant(ctx context.Context, key string) error {
+	if _, ok := LeaseFrom(ctx); ok && ctx.Value(ownKey{c, key}) != nil { // the first look allocates nothing
+		return errReentrant
+	}
+	return nil
+}
 
 // LeaseFrom returns the lease that ctx carries. A context carries a lease if it is from [WithLease], as those
 // that [Do] and [TryDo] pass to their functions are, or if it is derived from such a context.

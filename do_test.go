@@ -281,3 +281,61 @@ func TestDoKeepsTheCauseOfTheCallersContext(t *testing.T) {
 		})
 	})
 }
+
+// wrapper wraps leases, as middleware does.
+type wrapper struct{ locker.Locker }
+
+func (w wrapper) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	lease, err := w.Locker.Lock(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return wrapping{lease}, nil
+}
+
+// A Lock that would wait for its own caller fails at once, and says why: behind leases of other locks, behind
+// middleware, and for one of several locks. What others hold, and what has ended, is waited for.
+func TestLockThatWouldWaitForItself(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		lock := func(ctx context.Context, l locker.Locker, key string) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			lease, err := l.Lock(ctx, key)
+			if err == nil {
+				_ = lease.Unlock(ctx)
+			}
+			return err
+		}
+		wrapped := locker.Wrap(c, func(l locker.Locker) locker.Locker { return wrapper{l} }, locker.Defaults())
+		other := locker.NewClient(s)
+		t.Cleanup(func() { _ = other.Close() })
+		all := mustLockAll(t, c, []string{"c", "d"})
+		defer all.Unlock(t.Context())
+		ctx, cancel := locker.WithLease(t.Context(), all)
+		defer cancel()
+		var left context.Context
+		err := locker.Do(ctx, wrapped, "a", func(ctx context.Context) error {
+			left = context.WithoutCancel(ctx)
+			return locker.Do(ctx, wrapped, "b", func(ctx context.Context) error {
+				for _, key := range []string{"a", "b", "c", "d"} {
+					start := time.Now()
+					wantErr(t, lock(ctx, wrapped, key), locker.ErrReentrant, locker.ErrInvalid)
+					_, err := locker.LockAll(ctx, wrapped, []string{"e", key})
+					wantErr(t, err, locker.ErrReentrant, locker.ErrInvalid)
+					if time.Since(start) > 0 {
+						t.Errorf("it took %v", time.Since(start))
+					}
+					wantErr(t, lock(ctx, other, key), locker.ErrHeld, context.DeadlineExceeded)
+					wantErr(t, lock(context.Background(), c, key), locker.ErrHeld, context.DeadlineExceeded)
+				}
+				return lock(ctx, wrapped, "e")
+			})
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if err := lock(left, wrapped, "a"); err != nil {
+			t.Errorf("a lock whose lease has ended: %v", err)
+		}
+	})
+}

@@ -51,6 +51,11 @@ var (
 	// again does not help.
 	ErrInvalid = errors.New("invalid argument")
 
+	// ErrReentrant means that the context of a Lock carries a lease of the same lock and the same Client, as Do gives it
+	// to its function, so that Lock would wait for its own caller. Locks are not re-entrant. Such an error also matches
+	// ErrInvalid.
+	ErrReentrant = errors.New("not re-entrant")
+
 	// ErrForeignKey means that the key holds something that is not a lock: a value of another type, or one without an
 	// expiry. The value is not changed. Waiting for it does not help.
 	ErrForeignKey = errors.New("the key holds something that is not a lock")
@@ -58,6 +63,9 @@ var (
 	// ErrClosed means that the Client was closed.
 	ErrClosed = errors.New("client is closed")
 )
+
+var errReentrant = fmt.Errorf("%w: %w: the context carries a lease of this lock, so the call would wait for its own "+
+	"caller", ErrInvalid, ErrReentrant)
 
 // Error is the type of the errors that operations return. It names the operation and the key.
 type Error struct {

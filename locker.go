@@ -24,6 +24,7 @@ type Locker interface {
 	//     Before the first contact, the error matches neither.
 	//   - [ErrUnavailable], if the store cannot be reached, does not answer, or refuses.
 	//   - [ErrInvalid], if the key or an option cannot be used.
+	//   - [ErrReentrant], if ctx carries a lease of this lock, as [Do] gives it to its function: locks are not re-entrant.
 	//   - [ErrForeignKey], if the key holds something that is not a lock.
 	//   - [ErrClosed], if the Locker is closed.
 	//

@@ -288,3 +288,24 @@ func TestInvalidLimits(t *testing.T) {
 		}
 	})
 }
+
+// A holder whose context carries its permit gets another one, but does not wait for its own.
+func TestHolderThatAsksAgain(t *testing.T) {
+	stores(t, func(w *world) {
+		s := semaphore.New(w.client(), 2)
+		err := locker.Do(w.Context(), s, key, func(ctx context.Context) error {
+			return locker.Do(ctx, s, key, func(ctx context.Context) error {
+				start := time.Now()
+				if _, err := s.Lock(ctx, key); !errors.Is(err, locker.ErrReentrant) || time.Since(start) > 10*time.Millisecond {
+					w.Errorf("a third permit of two: %v after %v", err, time.Since(start))
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			w.Error(err)
+		}
+		synctest.Wait()
+		w.empty(2)
+	})
+}

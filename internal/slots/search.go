@@ -165,7 +165,13 @@ func (s *search) wait(opts []locker.Option) error {
 	case !errors.Is(err, locker.ErrHeld):
 		return s.failed(err)
 	}
-	return s.ask(rand.Perm(len(s.group.Slots)), s.group.Locker.Lock, slotOptions(opts))
+	if err := s.ask(rand.Perm(len(s.group.Slots)), s.group.Locker.Lock, slotOptions(opts)); err != nil {
+		return err
+	}
+	if len(s.held.Slots) < s.n {
+		return s.refused
+	}
+	return nil
 }
 
 // ask calls acquire for the given places, all at once. It returns when the search has as many as it wants, or all calls
@@ -194,7 +200,8 @@ func (s *search) ask(
 		case a.err == nil:
 			s.held.add(a.slot, a.lease)
 			s.watch(a.lease, s.group.Slots[a.slot])
-		case errors.Is(a.err, locker.ErrHeld) && s.ctx.Err() == nil:
+		case errors.Is(a.err, locker.ErrHeld) && s.ctx.Err() == nil,
+			errors.Is(a.err, locker.ErrReentrant): // the caller itself holds that place
 			s.refused = a.err
 		default:
 			return s.failed(a.err)

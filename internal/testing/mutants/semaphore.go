@@ -1,0 +1,35 @@
+package main
+
+// What is planted in semaphores, and in what they are made of.
+var semaphoreMutants = []mutant{
+	permit("a permit is a lock of another key", "internal/slots/slots.go", `return "{" + key + "}#" + what`,
+		`return "{" + key + "}#" + string(what[0])`),
+	permit("a free permit is taken although others wait", "internal/slots/slots.go",
+		"TryLockMany(ctx, g.Locker, locker.Many{Keys: keys, N: n, Gates: gates}",
+		"TryLockMany(ctx, g.Locker, locker.Many{Keys: keys, N: n}"),
+	permit("permits are looked for without the gate", "internal/slots/search.go", "range s.group.Gates {",
+		"range s.group.Gates[:0] {"),
+	permit("who has lost the gate goes on", "internal/slots/search.go",
+		"		s.gates = append(s.gates, l)\n		s.watch(l, gate)\n", "		s.gates = append(s.gates, l)\n"),
+	permit("the gate is not opened", "internal/slots/search.go", "releases.Go(func() { _ = l.Unlock(ctx) })",
+		"releases.Go(func() { _ = ctx })"),
+	permit("what was not needed is kept", "internal/slots/search.go",
+		"releases.Go(func() { _ = a.lease.Unlock(undo) })", "_ = a.lease"),
+	permit("what a call that fails has acquired is kept", "internal/slots/search.go",
+		"releases.Go(func() { _ = l.Unlock(undo) })", "_ = l"),
+	permit("MinHold applies to what a call gives back", "internal/slots/search.go", "undo := several.Undo(ctx)",
+		"undo := context.WithoutCancel(ctx)"),
+	permit("a gate is not renewed", "internal/slots/slots.go", "locker.Renewal(), ", ""),
+	permit("MinHold applies to the gate", "internal/slots/slots.go", "locker.MaxHold(0), locker.MinHold(0)",
+		"locker.MaxHold(0)"),
+	permit("MaxHold applies to the gate", "internal/slots/slots.go", "locker.MaxHold(0), locker.MinHold(0)",
+		"locker.MinHold(0)"),
+	permit("a holder waits for its own permit", "do.go", "ctx.Value(ownKey{c, key}) != nil", "ctx == nil"),
+	permit("the panic of a hook takes the program", "internal/slots/search.go", "a.panicked = recover()", "_ = s"),
+	permit("two weights meet", "internal/slots/search.go", "s.held.Slots) < s.n {\n		a := <-",
+		"s.held.Slots) < 1 {\n		a := <-"),
+}
+
+func permit(name, file, old, changed string) mutant {
+	return mutant{"semaphore: " + name, []patch{{file, old, changed}}, []killer{test("semaphore", "Test")}}
+}
