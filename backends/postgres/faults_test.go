@@ -109,6 +109,10 @@ func TestServerHangsForLongerThanATTL(t *testing.T) {
 	p := pool(t, s.URL("postgres"))
 	holder, other := client(t, s.URL("postgres")), client(t, s.URL("postgres"), postgres.Timeout(500*time.Millisecond))
 	lease := lock(t, holder, "k", locker.TTL(time.Hour), locker.NoRenewal())
+	eventually(t, "there is a connection", func() bool { // to make one can take longer than a request may
+		_, err := other.TryLock(t.Context(), "k")
+		return errors.Is(err, locker.ErrHeld)
+	})
 	const waiters = "SELECT ticket FROM locker.waiters"
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
