@@ -25,6 +25,7 @@ const (
 // counts is a store in memory that several Clients share. It counts the calls that acquire or release.
 type counts struct {
 	*memory.Backend
+	delay time.Duration // of each call
 	mu    sync.Mutex
 	calls map[string]int
 }
@@ -32,6 +33,7 @@ type counts struct {
 func newCounts() *counts { return &counts{Backend: memory.NewBackend(), calls: map[string]int{}} }
 
 func (c *counts) count(call string) {
+	time.Sleep(c.delay)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls[call]++
@@ -124,9 +126,11 @@ func (w *world) client() *locker.Client {
 
 func (w *world) lock(l locker.Locker, opts ...locker.Option) *semaphore.Permit {
 	w.Helper()
-	lease, err := l.Lock(w.Context(), key, append(opts, locker.TTL(ttl))...)
+	ctx, cancel := context.WithTimeout(w.Context(), 5*time.Minute) // ends tests of callers that wait for each other
+	defer cancel()
+	lease, err := l.Lock(ctx, key, append(opts, locker.TTL(ttl))...)
 	if err != nil {
-		w.Fatal(err)
+		panic(err)
 	}
 	p, ok := semaphore.PermitOf(lease)
 	if !ok {

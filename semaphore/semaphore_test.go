@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,42 @@ func TestOrderOfArrival(t *testing.T) {
 		if !slices.IsSorted(order) {
 			w.Errorf("served in the order %v", order)
 		}
+		w.empty(n)
+	})
+}
+
+// Who does not wait takes no permit while others wait at the gate, even if one is free for a moment, because the callers
+// that wait have to ask the store for it.
+func TestFreePermitsBelongToThoseWhoWait(t *testing.T) {
+	stores(t, func(w *world) {
+		if _, steps := w.store.(*counts); !steps {
+			return
+		}
+		const n, waiters = 3, 9
+		w.calls.delay = time.Millisecond
+		held := w.lock(semaphore.New(w.client(), n).Weight(n))
+		var waiting atomic.Int64
+		waiting.Store(waiters)
+		for range waiters {
+			go func() {
+				p := w.lock(semaphore.New(w.client(), n))
+				waiting.Add(-1)
+				w.unlock(p)
+			}()
+		}
+		time.Sleep(time.Second)
+		hasty := semaphore.New(w.client(), n)
+		w.unlock(held)
+		for waiting.Load() > 0 {
+			lease, err := hasty.TryLock(w.Context(), key)
+			if n := waiting.Load(); err == nil && n > 0 {
+				w.Errorf("a permit was taken while %d others waited", n)
+			}
+			if err == nil {
+				w.unlock(lease)
+			}
+		}
+		time.Sleep(time.Second)
 		w.empty(n)
 	})
 }
@@ -225,27 +262,50 @@ func (w *world) freeSlot(n int) locker.Lease {
 	return nil
 }
 
-// A gate is renewed while its holder waits, whatever the options of the permit say.
+// A gate is held while its holder waits, whatever the options of the permit say. So the callers ask the store once.
 func TestGateOfCallersWithoutRenewal(t *testing.T) {
 	stores(t, func(w *world) {
-		p := w.lock(semaphore.New(w.client(), 1))
-		var all sync.WaitGroup
-		for range 2 {
-			l := locker.Defaults(locker.NoRenewal())(w.client())
-			all.Go(func() {
-				p := w.lock(semaphore.New(l, 1), locker.MaxHold(time.Second), locker.MinHold(time.Second))
-				w.unlock(p)
-			})
+		if !w.queues {
+			return
 		}
-		time.Sleep(time.Minute)
-		w.unlock(p)
+		for _, opt := range []locker.Option{locker.NoRenewal(), locker.MaxHold(time.Second)} {
+			p := w.lock(semaphore.New(w.client(), 1))
+			w.calls.took()
+			var all sync.WaitGroup
+			for range 2 {
+				l := locker.Defaults(opt)(w.client())
+				all.Go(func() { w.unlock(w.lock(semaphore.New(l, 1))) })
+			}
+			time.Sleep(time.Minute)
+			if calls := w.calls.took(); calls["Queue"] > 3 {
+				w.Errorf("%d requests to wait for the gate and for a permit, want 3", calls["Queue"])
+			}
+			w.unlock(p)
+			all.Wait()
+			synctest.Wait()
+			w.empty(1)
+		}
+	})
+}
+
+// MinHold applies to the permit, and neither to the gate nor to what a caller was granted and does not need.
+func TestMinHoldOfAPermit(t *testing.T) {
+	stores(t, func(w *world) {
+		const n = 2
+		held := w.lock(semaphore.New(w.client(), n).Weight(n))
+		var all sync.WaitGroup
+		for _, d := range []time.Duration{time.Hour, 0} {
+			all.Go(func() { w.unlock(w.lock(semaphore.New(w.client(), n), locker.MinHold(d))) })
+			time.Sleep(time.Second)
+		}
+		w.unlock(held)
 		start := time.Now()
 		all.Wait()
-		if took := time.Since(start); took > 3*time.Second {
-			w.Errorf("the callers with a MinHold of a second were served after %v", took)
+		if took := time.Since(start); took > time.Second {
+			w.Errorf("served after %v", took)
 		}
 		time.Sleep(time.Second)
-		w.empty(1)
+		w.unlock(w.lock(semaphore.New(w.client(), n)))
 	})
 }
 
@@ -293,7 +353,9 @@ func TestInvalidLimits(t *testing.T) {
 func TestHolderThatAsksAgain(t *testing.T) {
 	stores(t, func(w *world) {
 		s := semaphore.New(w.client(), 2)
-		err := locker.Do(w.Context(), s, key, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		err := locker.Do(ctx, s, key, func(ctx context.Context) error {
 			return locker.Do(ctx, s, key, func(ctx context.Context) error {
 				start := time.Now()
 				if _, err := s.Lock(ctx, key); !errors.Is(err, locker.ErrReentrant) || time.Since(start) > 10*time.Millisecond {

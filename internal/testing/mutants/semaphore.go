@@ -12,7 +12,7 @@ var semaphoreMutants = []mutant{
 	permit("who has lost the gate goes on", "internal/slots/search.go",
 		"		s.gates = append(s.gates, l)\n		s.watch(l, gate)\n", "		s.gates = append(s.gates, l)\n"),
 	permit("the gate is not opened", "internal/slots/search.go", "releases.Go(func() { _ = l.Unlock(ctx) })",
-		"releases.Go(func() { _ = ctx })"),
+		"releases.Go(func() { _ = l })"),
 	permit("what was not needed is kept", "internal/slots/search.go",
 		"releases.Go(func() { _ = a.lease.Unlock(undo) })", "_ = a.lease"),
 	permit("what a call that fails has acquired is kept", "internal/slots/search.go",
