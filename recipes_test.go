@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/semaphore"
 )
 
 // The programs of docs/recipes.md and docs/what-it-is-not.md are these functions.
@@ -25,8 +27,8 @@ func TestRecipesShowTheExamples(t *testing.T) {
 	}
 	source := text("recipes_test.go")
 	blocks := strings.Split(text("docs/recipes.md")+text("docs/what-it-is-not.md"), "```go\n")[1:]
-	if len(blocks) != 6 {
-		t.Errorf("%d programs, want 6", len(blocks))
+	if len(blocks) != 7 {
+		t.Errorf("%d programs, want 7", len(blocks))
 	}
 	for _, block := range blocks {
 		code, _, _ := strings.Cut(block, "```")
@@ -221,6 +223,40 @@ func Example_shards() {
 	// working on 2
 	// <nil>
 	// <nil>
+}
+
+func exportReport(ctx context.Context, l locker.Locker, export func(ctx context.Context, slot int) error) error {
+	lease, err := semaphore.New(l, 3).Lock(ctx, "exports", locker.MaxHold(time.Hour))
+	if err != nil {
+		return err
+	}
+	defer lease.Unlock(ctx)
+	held, cancel := locker.WithLease(ctx, lease) // held ends when the permit is lost
+	defer cancel()
+	permit, _ := semaphore.PermitOf(lease)
+	return export(held, permit.Slot()) // no two that run at a time have the same number
+}
+
+func Example_permits() {
+	l := memory.New()
+	defer l.Close()
+	var slots [3]bool
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	for range 9 {
+		running.Go(func() {
+			_ = exportReport(context.Background(), l, func(_ context.Context, slot int) error {
+				mu.Lock()
+				defer mu.Unlock()
+				slots[slot] = true
+				return nil
+			})
+		})
+	}
+	running.Wait()
+	fmt.Println(slots[0])
+	// Output:
+	// true
 }
 
 func book(ctx context.Context, l locker.Locker, write func(context.Context) error) error {

@@ -2,9 +2,11 @@ package semaphore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/slots"
 )
 
@@ -46,6 +48,27 @@ func (s *Semaphore) Lock(ctx context.Context, key string, opts ...locker.Option)
 func (s *Semaphore) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	return s.acquire("trylock", key, func(g *slots.Group) (*slots.Held, error) { return g.TryLock(ctx, s.weight, opts) })
 }
+
+// Locks returns the names of the locks that key is made of: those that stand for its permits, by their numbers, and at
+// the end the one that callers wait for. They are for an inspect.Inspector and for operators.
+func (s *Semaphore) Locks(key string) []string {
+	g := s.group(key)
+	return append(g.Slots, g.Gates...)
+}
+
+// Inspect implements inspect.Inspector: it returns an error, because a key has several holders. Inspect each of Locks
+// with the Locker below.
+func (s *Semaphore) Inspect(_ context.Context, key string) (inspect.Inspection, error) {
+	return inspect.Inspection{State: inspect.Unknown}, &locker.Error{Op: "inspect", Key: key, Err: errSeveral}
+}
+
+// ForceRelease implements inspect.Inspector as Inspect does.
+func (s *Semaphore) ForceRelease(_ context.Context, key, _ string) (inspect.Inspection, error) {
+	return inspect.Inspection{State: inspect.Unknown}, &locker.Error{Op: "release", Key: key, Err: errSeveral}
+}
+
+var errSeveral = fmt.Errorf("the key of a semaphore has several holders: inspect or release one of its Locks: %w",
+	errors.ErrUnsupported)
 
 func (s *Semaphore) acquire(
 	op, key string, acquire func(g *slots.Group) (*slots.Held, error),

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/election"
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/semaphore"
 )
@@ -369,5 +372,80 @@ func TestHolderThatAsksAgain(t *testing.T) {
 		}
 		synctest.Wait()
 		w.empty(2)
+	})
+}
+
+// A key has several holders, so nobody is shown as the one. Its locks are for operators.
+func TestSemaphoreCannotBeInspectedAsALock(t *testing.T) {
+	stores(t, func(w *world) {
+		s := semaphore.New(w.client(), 2)
+		i, ok := locker.As[inspect.Inspector](s)
+		if !ok {
+			w.Fatal("the Locker below is inspected instead")
+		}
+		_, err := i.Inspect(w.Context(), key)
+		_, force := i.ForceRelease(w.Context(), key, "")
+		if !errors.Is(err, errors.ErrUnsupported) || !errors.Is(force, errors.ErrUnsupported) {
+			w.Errorf("%v, %v", err, force)
+		}
+		want := []string{"{exports}#0", "{exports}#1", "{exports}#gate"}
+		if got := s.Locks(key); !slices.Equal(got, want) {
+			w.Errorf("locks %q, want %q", got, want)
+		}
+	})
+}
+
+// No two keys have a lock in common, and all locks of a key have one hash slot, whatever braces the key has.
+func TestNamesOfLocks(t *testing.T) {
+	used := map[string]string{}
+	for _, key := range []string{
+		"a", "{a}", "{a}#", "{a}##", "a#", "{a", "a}", "{}a", "{{a}}", "{a}b", "b{a}", "{a}#0", "{a}##0", "a#0",
+	} {
+		slots := map[uint16]bool{}
+		for _, name := range semaphore.New(nil, 3).Locks(key) {
+			if other, ok := used[name]; ok {
+				t.Errorf("%q and %q both have the lock %q", key, other, name)
+			}
+			used[name] = key
+			slots[script.Slot("lock:"+name)] = true
+		}
+		if len(slots) != 1 {
+			t.Errorf("the locks of %q have %d hash slots", key, len(slots))
+		}
+	}
+}
+
+// An election over a semaphore has several leaders.
+func TestElectionWithSeveralLeaders(t *testing.T) {
+	stores(t, func(w *world) {
+		const n = 2
+		var leaders, most atomic.Int64
+		ctx, cancel := context.WithCancel(w.Context())
+		var all sync.WaitGroup
+		for range 2 * n {
+			s := semaphore.New(w.client(), n)
+			all.Go(func() {
+				err := election.Run(ctx, s, key, election.Config{
+					OnElected: func(ctx context.Context, _ election.Term) error {
+						most.Store(max(most.Load(), leaders.Add(1)))
+						<-ctx.Done()
+						leaders.Add(-1)
+						return nil
+					},
+					OnError: func(err error) { w.Error(err) },
+				})
+				if err != nil {
+					w.Error(err)
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		if leaders.Load() != n || most.Load() != n {
+			w.Errorf("%d leaders, at most %d at a time, want %d", leaders.Load(), most.Load(), n)
+		}
+		cancel()
+		all.Wait()
+		time.Sleep(time.Second)
+		w.empty(n)
 	})
 }

@@ -16,10 +16,12 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/label"
+	"github.com/golocker/locker/semaphore"
 )
 
 func inspectCommand(a *app) *cobra.Command {
 	var keys []string
+	permits := 0
 	cmd := &cobra.Command{
 		Use:     "inspect KEY",
 		GroupID: groupUse,
@@ -42,9 +44,12 @@ The time since a lock was acquired is derived from its fencing token and the ser
 Several locks, such as those that locker run acquires together, are inspected one after the other: each may have changed
 when the next one is shown.
 
+With --permits, the key has that number of permits, each of which is a lock, and the lock of those that wait.
+
 It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 		Example: `  locker inspect backup
   locker inspect --key alice --key bob
+  locker inspect export --permits 3
   locker inspect backup --json | jq -r .state`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(keys) == 0 {
@@ -60,10 +65,26 @@ It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.inspect(cmd.Context(), append(keys, args...)) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all := append(keys, args...)
+			if permits < 0 || permits > semaphore.MaxPermits {
+				return exit.Usagef("--permits %d: it is from 1 to %d", permits, semaphore.MaxPermits)
+			}
+			if permits > 0 {
+				locks := make([]string, 0, permits+1)
+				for _, key := range all {
+					locks = append(locks, semaphore.New(nil, permits).Locks(key)...)
+				}
+				all = locks
+			}
+			return a.inspect(cmd.Context(), all)
+		},
 	}
 	cmd.Flags().StringArrayVarP(&keys, "key", "k", nil, "the `name` of a lock; given several times, of several locks")
-	_ = cmd.RegisterFlagCompletionFunc("key", cobra.NoFileCompletions)
+	cmd.Flags().IntVar(&permits, "permits", 0, "the `number` of permits that the key has, instead of one lock")
+	for _, name := range []string{"key", "permits"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
 	return cmd
 }
 

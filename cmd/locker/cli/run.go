@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/cmd/locker/internal/supervise"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/semaphore"
 )
 
 const (
@@ -36,6 +37,9 @@ type runOptions struct {
 	ttl    time.Duration // 0: not given
 	wait   string
 	dashes bool // the command follows --
+
+	permits int // of the key; 0: it is one lock
+	weight  int // how many of the permits are taken
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -49,6 +53,8 @@ func runCommand(a *app) *cobra.Command {
   locker run --key deploy --wait 10m --ttl 1m --max-hold 1h -- make deploy
   # from cron, on each machine
   locker run -q --key report --wait 5s --min-hold 1m -- /usr/local/bin/report
+  # on at most three machines at a time
+  locker run --key export --permits 3 -- ./export
   # both locks, or none
   locker run --key account:1 --key account:2 -- ./transfer
   locker run --key jobs -- sh -c 'psql -v fence="$LOCKER_FENCE" -f job.sql'`,
@@ -70,6 +76,8 @@ func runCommand(a *app) *cobra.Command {
 	durationVar(flags, &o.MinHold, "min-hold",
 		"keep the lock taken for at least this time, even if the command ends sooner")
 	durationVar(flags, &o.MaxHold, "max-hold", "stop the command after this time")
+	flags.IntVar(&o.permits, "permits", 0, "the key has this `number` of permits, instead of one lock, and run takes one")
+	flags.IntVar(&o.weight, "weight", 1, "with --permits, the `number` of permits to take, all or none")
 	flags.StringVar(&o.OnLost, "on-lost", supervise.Term, "if the lock is lost: `term`, kill or notify the command")
 	o.Grace = -1
 	durationVar(flags, &o.Grace, "grace",
@@ -81,7 +89,7 @@ func runCommand(a *app) *cobra.Command {
 	}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]cobra.Completion{"forever", "0", "30s"},
 		cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"key", "ttl", "min-hold", "max-hold", "grace"} {
+	for _, name := range []string{"key", "ttl", "min-hold", "max-hold", "grace", "permits", "weight"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
@@ -110,6 +118,8 @@ meanwhile.
 With several --key, run takes all of the locks or none. Programs that do that do not wait for each other in a circle.
 The command is stopped if one of the locks is lost.
 
+With --permits, as many commands run at a time as the key has permits. All who use a key should give the same number.
+
 Run executes the words after -- without a shell. The command uses the standard input, output and error of locker, and
 its exit code becomes the exit code of locker.
 
@@ -125,6 +135,8 @@ The command gets these environment variables:
 
   LOCKER_KEY     the key; with several locks, their names, one in each line
   LOCKER_FENCE   the fencing token (see docs/safety.md), 0 if there is none; with several locks, one in each line
+  LOCKER_SLOT    with --permits, the number of the permit, from 0, which no other command has at the same time; with
+                 --weight, one in each line
   LOCKER_STORE   the backend: memory, redis, redlock, etcd, postgres, nats, or another registered one
   LOCKER_FD      the number of a file descriptor that reaches end of file when the lock is lost; it delivers no data
 
@@ -155,6 +167,14 @@ func (o *runOptions) check(c *config.Config) error {
 		return exit.Usagef("the key is longer than %d bytes", locker.MaxKey)
 	case !slices.Contains([]string{supervise.Term, supervise.Kill, supervise.Notify}, o.OnLost):
 		return exit.Usagef("--on-lost %q: it is term, kill or notify", o.OnLost)
+	case o.permits < 0 || o.permits > semaphore.MaxPermits:
+		return exit.Usagef("--permits %d: it is from 1 to %d", o.permits, semaphore.MaxPermits)
+	case o.permits > 0 && len(o.Keys) > 1:
+		return exit.Usagef("--permits is for one --key")
+	case o.weight != 1 && o.permits == 0:
+		return exit.Usagef("--weight needs --permits")
+	case o.permits > 0 && (o.weight < 1 || o.weight > o.permits):
+		return exit.Usagef("--weight %d: it is from 1 to the %d permits", o.weight, o.permits)
 	case o.MinHold < 0 || o.MinHold > locker.MaxTTL:
 		return exit.Usagef("--min-hold %v: it is from 0 to %v", o.MinHold, locker.MaxTTL)
 	case o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < locker.MinTTL:
@@ -255,6 +275,9 @@ func (a *app) supervise(ctx context.Context, o *runOptions,
 		a.opened = append(a.opened, l)
 		if l.InProcess() {
 			a.note("a lock in %s excludes nobody outside this process", c.Backend)
+		}
+		if o.permits > 0 {
+			return semaphore.New(l, o.permits).Weight(o.weight), nil
 		}
 		return l, nil
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -104,6 +105,32 @@ func TestSeveralKeys(t *testing.T) {
 	assert.Contains(t, other.err.String(), `"b"`)
 	free(t, s, "c")
 	run(t, url, "run", "-k", "a", "-k", "", "--", "true").exits(t, exit.Usage)
+}
+
+// TestPermits checks that as many commands run as the key has permits, each with a number of its own, and that inspect
+// shows them.
+func TestPermits(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	permits := func(args ...string) *process {
+		return run(t, url, append([]string{"run", "-k", "export", "--permits", "3", "--wait", "0"}, args...)...)
+	}
+	const waits = `echo "$LOCKER_SLOT" >slot.tmp; mv slot.tmp slot; read x <go || sleep 60`
+	one := permits("--", "sh", "-c", waits).wrote(t, "slot")
+	two := permits("--weight", "2", "--", "sh", "-c", waits).wrote(t, "slot")
+	assert.Equal(t, []string{"0", "1", "2"}, slices.Sorted(slices.Values(strings.Fields(one+" "+two))))
+	permits("--", "true").exits(t, exit.Held)
+	code, out, _ := call([]string{"LOCKER_URL=" + url}, "inspect", "export", "--permits", "3")
+	assert.Zero(t, code)
+	assert.Equal(t, 3, strings.Count(out, "held"), out)
+	assert.Contains(t, out, "{export}#gate")
+	free(t, s, "export") // other keys are other locks
+	for _, wrong := range [][]string{
+		{"--permits", "-1"}, {"--permits", "5000"}, {"--weight", "2"}, {"--permits", "2", "--weight", "3"},
+		{"--permits", "2", "-k", "another"},
+	} {
+		run(t, url, append(append([]string{"run", "-k", "k"}, wrong...), "--", "true")...).exits(t, exit.Usage)
+	}
 }
 
 // TestInheritedFilesAreLeftAlone checks that files which run has inherited keep their numbers. The command knows these

@@ -21,6 +21,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/semaphore"
 )
 
 // holder holds the lock while the command runs. It renews the lock, informs the guard, and passes on signals.
@@ -124,10 +125,14 @@ func (h *holder) startGuard() error {
 
 // environ is the command's environment.
 func (h *holder) environ() []string {
-	return append(slices.Clone(h.opts.Environ),
+	environ := append(slices.Clone(h.opts.Environ),
 		"LOCKER_KEY="+strings.Join(h.opts.Keys, "\n"),
 		"LOCKER_FENCE="+h.fences(),
 		"LOCKER_STORE="+h.opts.Store)
+	if p, ok := semaphore.PermitOf(h.lease); ok {
+		environ = append(environ, "LOCKER_SLOT="+strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Slots()), " ", "\n"), "[]"))
+	}
+	return environ
 }
 
 // startCommand orders the guard to start the command, unless a signal arrives or the lock is lost before. The guard is
