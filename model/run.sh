@@ -1,11 +1,11 @@
 #!/bin/sh
-# Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml, progress.pml and local.pml. Exits non-zero
-# if a property fails, a planted bug is not found, or a search is not complete.
+# Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml, progress.pml, local.pml and places.pml. Exits
+# non-zero if a property fails, a planted bug is not found, or a search is not complete.
 #
 #   run.sh                      the small searches and all planted bugs, two at a time: about five minutes
 #   run.sh full                 the large searches too, about half an hour and 6 GB
 #   run.sh trace [MODEL] -D...  one search, with parameters of the model or its bugs; prints the shortest way to fail.
-#                               MODEL is heal, guard, handoff, progress or local; without it, fence
+#                               MODEL is heal, guard, handoff, progress, local or places; without it, fence
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -257,6 +257,40 @@ withinBugs() {
   breaks "FORGET: leases of a grant that was forgotten go on"    HO      -DFORGET=1 -DORDER=1
 }
 
+# ---- places.pml: permits, and shared and exclusive locks ------------------------------------------------------------
+
+places() {
+  model=places
+  heading "places of a key: EXC, OVER, STUCK"
+  holds "3 readers, writers, upgrades; 2 places"                 -DLEAVES=0 -DLOSSES=0
+  holds "3, the first free places in one step"                   -DLEAVES=0 -DLOSSES=0 -DSTEP=1
+  holds "2, locks are lost, callers leave"                       -DP=2
+  holds "2, the same, in one step"                               -DP=2 -DSTEP=1
+  holds "3 callers with and without a weight; 3 places"          -DKINDS=3 -DS=3 -DLEAVES=0 -DLOSSES=0
+  holds "3, 2 places, a lock is lost"                            -DKINDS=3 -DLEAVES=0
+}
+
+placesBugs() {
+  model=places
+  heading "planted bugs in the search for places"
+  breaks "MISSES: a writer does without the last place"          EXC     -DMISSES -DLEAVES=0 -DLOSSES=0
+  breaks "IGNORES_GATE: the step does not look at the gate"      OVER    -DIGNORES_GATE -DSTEP=1 -DLEAVES=0 -DLOSSES=0
+  breaks "NO_GATE: weights wait for places without the gate"     STUCK   -DNO_GATE -DKINDS=2 -DS=3 -DLEAVES=0 -DLOSSES=0
+  breaks "GATE_FIRST: the gate before the intent lock"           STUCK   -DGATE_FIRST -DLEAVES=0 -DLOSSES=0
+  breaks "LOST_GATE: who has lost the gate does not begin anew"  STUCK   -DLOST_GATE -DLEAVES=0
+  breaks "LOST_INTENT: who has lost the intent lock does not"    STUCK   -DLOST_INTENT -DLEAVES=0
+  breaks "LOST_PLACE: who has lost a place does not"             STUCK   -DLOST_PLACE -DLEAVES=0
+  heading "broken assumptions"
+  breaks "weights beside readers that upgrade"                   STUCK   -DKINDS=10 -DLEAVES=0 -DLOSSES=0
+}
+
+placesLarge() {
+  model=places
+  heading "places, large"
+  holds "3 readers, writers, upgrades; a lock is lost"           -DLEAVES=0
+  holds "3, callers leave"                                       -DLOSSES=0
+}
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 # both runs the first list of rows, and beside it the second one, which is printed when the first is done.
@@ -285,15 +319,15 @@ trap 'kill $pan $second 2>/dev/null; exit 130' INT TERM
 mode=${1-}
 case $mode in
 "")
-  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs"
+  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs"
   ;;
 full)
-  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs"
+  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge"
   ;;
 trace)
   shift
   case ${1-} in
-  heal | guard | handoff | progress | local | fence) model=$1 && shift ;;
+  heal | guard | handoff | progress | local | places | fence) model=$1 && shift ;;
   *) model=fence ;;
   esac
   trace "$@"
