@@ -22,6 +22,7 @@ type AllLease struct {
 	mu       sync.Mutex
 	done     chan struct{} // closed when err is set
 	watching bool          // the parts are watched, to close done
+	wanted   *wanted       // nil until the first call of Wanted
 	err      error         // why the lease ended; nil while it is held
 
 	unlocking chan struct{} // has a value while a call of Unlock is in progress, to which the next fields then belong
@@ -95,6 +96,46 @@ func (a *AllLease) Done() <-chan struct{} {
 		}()
 	}
 	return a.done
+}
+
+// Wanted returns a channel that is closed when somebody else waits for one of the locks; see the function [Wanted]. From
+// the first call on, the lease has a goroutine for each lock, until the channel is closed or the lease ends.
+func (a *AllLease) Wanted() <-chan struct{} {
+	err := a.Err()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.wanted != nil {
+		return a.wanted.told
+	}
+	w := &wanted{told: make(chan struct{})}
+	a.wanted = w
+	for _, part := range a.parts {
+		if err != nil {
+			break
+		}
+		go func() {
+			select {
+			case <-Wanted(part):
+				a.want()
+			case <-w.told:
+			case <-part.Done():
+				_ = a.Err()
+			case <-a.done:
+			}
+		}()
+	}
+	return w.told
+}
+
+// want records that others wait for one of the locks, unless the lease has ended.
+func (a *AllLease) want() {
+	err := a.Err()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.wanted; err == nil && a.err == nil && !w.is {
+		w.is = true
+		close(w.told)
+	}
 }
 
 // Err returns nil while all locks are held. Afterwards it returns [ErrUnlocked], or an [*Error] with the key of a

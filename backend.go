@@ -112,6 +112,10 @@ type Request struct {
 	// FencesNow says whether others have come meanwhile.
 	Fences int
 
+	// Wanted, for Extend, is nil unless the holder wants to know whether others wait for the lock; see the function
+	// Wanted. A backend calls it if the store has answered so. It does not block, and may be called more than once.
+	Wanted func()
+
 	// Wait, for Queue, is what is known of the wait, and says how it goes on. It is not nil.
 	Wait *Wait
 }

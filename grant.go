@@ -43,8 +43,8 @@ type grant struct {
 	failed  error       // of the last renewal; nil if it succeeded
 	deafen  func()      // ends the notification of a loss; nil if there is none
 
-	// asking has the cancel functions of the requests in progress, except releases. They are called when the lease ends.
-	// That of the renewal, if there is one in progress, is called when the grant ends.
+	// asking has the cancel functions of the requests in progress, except releases, and what ends heed. They are called
+	// when the lease ends. That of the renewal, if there is one in progress, is called when the grant ends.
 	asking  []*context.CancelFunc
 	renewal *context.CancelFunc
 
@@ -247,10 +247,11 @@ func (g *grant) extend(ctx context.Context, l *lease, cancel *context.CancelFunc
 	if g.ended(l) == nil {
 		g.longest = max(g.longest, ttl) // the store may set it although no answer comes
 	}
+	wanted := g.lease.listener()
 	g.mu.Unlock()
 	start := time.Now()
 	err := g.ask(ctx, l, cancel, func(ctx context.Context, req Request) error {
-		req.TTL = ttl
+		req.TTL, req.Wanted = ttl, wanted
 		return g.client.backend.Extend(ctx, req)
 	})
 	if err != nil {

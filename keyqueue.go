@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 type keyQueues struct {
 	mu    sync.Mutex
 	byKey map[string]*keyQueue // the queues that have a caller at the front, or a grant that is handed over
+	heeds map[string][]*lease  // the leases that are told when a caller comes; see lease.heed
 }
 
 // maxLocal and localPart bound for how long callers of one Client may hand a lock over to each other after the store
@@ -76,6 +78,10 @@ func (qs *keyQueues) join(
 ) (*keyQueue, *lease, error) {
 	trace := lockertrace.From(ctx)
 	qs.mu.Lock()
+	for _, l := range qs.heeds[key] {
+		l.want()
+	}
+	delete(qs.heeds, key)
 	q := qs.byKey[key]
 	if q == nil {
 		if qs.byKey == nil {
@@ -123,6 +129,34 @@ func (qs *keyQueues) join(
 	woken(trace, lockertrace.WakeFront, since)
 	panics = false
 	return q, nil, nil
+}
+
+// heed tells l when a caller of its key comes, until ignore is called. If there is a caller already, heed tells l at
+// once, and returns true.
+func (qs *keyQueues) heed(l *lease) bool {
+	key := l.Key()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.byKey[key]; q != nil && (q.local == nil || q.waiting.Len() > 0) {
+		l.want()
+		return true
+	}
+	if qs.heeds == nil {
+		qs.heeds = make(map[string][]*lease)
+	}
+	qs.heeds[key] = append(qs.heeds[key], l)
+	return false
+}
+
+// ignore ends what heed has begun.
+func (qs *keyQueues) ignore(l *lease) {
+	key := l.Key()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	rest := slices.DeleteFunc(qs.heeds[key], func(other *lease) bool { return other == l })
+	if qs.heeds[key] = rest; len(rest) == 0 {
+		delete(qs.heeds, key)
+	}
 }
 
 // quit removes a caller that waits. If it has got a lease at the same moment, it keeps that, and quit returns it.

@@ -22,6 +22,7 @@ type lease struct {
 	err    error         // why the lease ended; nil while it is held
 	ended  time.Time     // when the lease ended
 	passed bool          // the lock was handed over to another caller of the Client
+	wanted *wanted       // nil until the first call of Wanted
 
 	counted atomic.Bool // a taken owns the lease, and it is counted in the attempts of the Client
 }

@@ -41,7 +41,8 @@ type Locker interface {
 // Lease is never used again for another acquisition. All methods are safe for concurrent use.
 //
 // Middleware that changes one method should embed the Lease that it wraps. Methods that are added later then pass
-// through. It should also have a method Unwrap() Lease that returns the wrapped Lease, so that [Verify] finds it.
+// through. It should also have a method Unwrap() Lease that returns the wrapped Lease, so that [Verify] and
+// [Wanted] find it.
 type Lease interface {
 	// Key returns the name of the lock, as it was passed to Lock.
 	Key() string

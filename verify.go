@@ -55,15 +55,8 @@ var errNoVerifier = fmt.Errorf("the backend cannot verify leases: %w", errors.Er
 //
 // Verify finds the lease behind middleware by a method Unwrap() Lease of the leases that wrap it.
 func Verify(ctx context.Context, lease Lease) error {
-	for l := lease; l != nil; {
-		if v, ok := l.(verifiable); ok {
-			return v.Verify(ctx)
-		}
-		u, ok := l.(interface{ Unwrap() Lease })
-		if !ok {
-			break
-		}
-		l = u.Unwrap()
+	if v, ok := behind[verifiable](lease); ok {
+		return v.Verify(ctx)
 	}
 	return &Error{"verify", lease.Key(), errNoVerifier}
 }

@@ -321,6 +321,21 @@ func (s *Store) NotifyLoss(req locker.Request, lost func(err error)) (stop func(
 	}
 }
 
+// NotifyWanted implements [locker.WantedNotifier]. Callers that wait when the store goes down queue again when it is
+// back, so nothing has to be made up for.
+func (s *Store) NotifyWanted(req locker.Request, wanted func()) (stop func()) {
+	return s.locks.NotifyWanted(req, s.whileUp(wanted))
+}
+
+// whileUp returns a function that calls told, unless the store is down.
+func (s *Store) whileUp(told func()) func() {
+	return func() {
+		if down, _, _ := s.state(); !down {
+			told()
+		}
+	}
+}
+
 // report tells the holders that have lost their locks.
 func (s *Store) report() {
 	s.mu.Lock()
@@ -363,11 +378,7 @@ func (s *Store) RaiseTokens(ctx context.Context, past uint64) error {
 
 // Watch implements [inspect.Watcher].
 func (s *Store) Watch(key string, changed func()) (stop func(), err error) {
-	forget, err := s.locks.Watch(key, func() {
-		if down, _, _ := s.state(); !down {
-			changed()
-		}
-	})
+	forget, err := s.locks.Watch(key, s.whileUp(changed))
 	if err != nil {
 		return nil, err
 	}

@@ -289,3 +289,34 @@ func TestWatchDuringAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// A holder is not told that others wait while the store is down. When it is back, they wait again, and it is told.
+func TestWantedAfterAnOutage(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := lockertest.NewStore()
+		a, b := locker.NewClient(s), locker.NewClient(s)
+		lease, err := a.Lock(t.Context(), "k", locker.TTL(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error)
+		go func() {
+			_, err := b.Lock(t.Context(), "k")
+			got <- err
+		}()
+		synctest.Wait()
+		s.Down()
+		wanted := locker.Wanted(lease)
+		synctest.Wait()
+		select {
+		case <-wanted:
+			t.Error("told while the store was down")
+		default:
+		}
+		s.Up()
+		<-wanted
+		if err := errors.Join(lease.Unlock(t.Context()), <-got, a.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -64,24 +64,36 @@ func (b *Backend) RaiseTokens(_ context.Context, past uint64) error {
 func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.watchers == nil {
-		b.watchers = make(map[string][]*func())
+	return b.listen(b.watchers, key, &changed), nil
+}
+
+// NotifyWanted implements [locker.WantedNotifier].
+func (b *Backend) NotifyWanted(req locker.Request, wanted func()) (stop func()) {
+	b.mu.Lock()
+	defer b.unlock()
+	if l, err := b.owned(req); err == nil && len(l.waiting) > 0 {
+		b.told = append(b.told, &wanted)
 	}
-	b.watchers[key] = append(b.watchers[key], &changed)
+	return b.listen(b.holders, req.Token, &wanted)
+}
+
+// listen adds f to the functions that to has for a name, until stop is called. Call with mu held.
+func (b *Backend) listen(to map[string][]*func(), name string, f *func()) (stop func()) {
+	to[name] = append(to[name], f)
 	return func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		rest := slices.DeleteFunc(b.watchers[key], func(c *func()) bool { return c == &changed })
-		if b.watchers[key] = rest; len(rest) == 0 {
-			delete(b.watchers, key)
+		rest := slices.DeleteFunc(to[name], func(other *func()) bool { return other == f })
+		if to[name] = rest; len(rest) == 0 {
+			delete(to, name)
 		}
-	}, nil
+	}
 }
 
 // tell has unlock call the functions that watch key. Call with mu held.
 func (b *Backend) tell(key string) { b.told = append(b.told, b.watchers[key]...) }
 
-// unlock unlocks mu, and then calls the functions that watch what has changed. They may call the Backend.
+// unlock unlocks mu, and then calls the functions that are told of what has changed. They may call the Backend.
 func (b *Backend) unlock() {
 	told := b.told
 	b.told = nil

@@ -33,6 +33,7 @@ type Backend struct {
 	fence uint64 // the last fencing token that was issued, for any key
 
 	watchers map[string][]*func() // what Watch was given, by key
+	holders  map[string][]*func() // what NotifyWanted was given, by token
 	told     []*func()            // those that unlock calls
 }
 
@@ -50,7 +51,10 @@ type lock struct {
 // NewBackend returns an empty store. Its fencing tokens begin at the microseconds of the clock, so they are past those
 // of an earlier store, unless there were more than a million a second.
 func NewBackend() *Backend {
-	return &Backend{locks: make(map[string]*lock), sweep: minSweep, fence: uint64(time.Now().UnixMicro())}
+	return &Backend{
+		locks: make(map[string]*lock), sweep: minSweep, fence: uint64(time.Now().UnixMicro()),
+		watchers: make(map[string][]*func()), holders: make(map[string][]*func()),
+	}
 }
 
 // minSweep is the smallest number of locks at which unused ones are removed. In a smaller store, an expired lock stays

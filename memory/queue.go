@@ -46,6 +46,7 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	w := &waiter{req: req, news: make(chan bool, 1), until: l.expires}
 	until := w.until
 	l.waiting = append(l.waiting, w)
+	b.told = append(b.told, b.holders[l.token]...)
 	held := l.held()
 	b.unlock()
 	returned := false

@@ -449,3 +449,44 @@ func TestElectionWithSeveralLeaders(t *testing.T) {
 		w.empty(n)
 	})
 }
+
+// Who waits for a permit waits for all of them, so all holders learn of it.
+func TestHoldersLearnThatAPermitIsWanted(t *testing.T) {
+	stores(t, func(w *world) {
+		const n = 3
+		own := semaphore.New(w.client(), n)
+		waiter := own // which every store tells of
+		if w.queues {
+			waiter = semaphore.New(w.client(), n)
+		}
+		one, two := w.lock(own), w.lock(own.Weight(2))
+		holders := []<-chan struct{}{locker.Wanted(one), locker.Wanted(two)}
+		wanted := func(want bool) {
+			w.Helper()
+			synctest.Wait()
+			for i, told := range holders {
+				select {
+				case <-told:
+					if !want {
+						w.Errorf("holder %d is wanted", i)
+					}
+				default:
+					if want {
+						w.Errorf("holder %d is not wanted", i)
+					}
+				}
+			}
+		}
+		wanted(false)
+		got := make(chan *semaphore.Permit)
+		go func() { got <- w.lock(waiter) }()
+		wanted(true)
+		w.unlock(one)
+		third := <-got
+		holders = []<-chan struct{}{locker.Wanted(third)}
+		wanted(false)
+		w.unlock(third)
+		w.unlock(two)
+		w.empty(n)
+	})
+}

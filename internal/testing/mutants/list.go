@@ -307,4 +307,4 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]killer{test("internal/node", "TestContendedLocksHaveNoUsualCase")}},
 })
 
-var otherMutants = slices.Concat(electionMutants, manyMutants, subscriptionMutants, localMutants, semaphoreMutants)
+var otherMutants = slices.Concat(electionMutants, manyMutants, subscriptionMutants, localMutants, semaphoreMutants, wantedMutants)

@@ -1,0 +1,24 @@
+package main
+
+// wantedMutants are bugs in what holders learn of those that wait.
+var wantedMutants = []mutant{
+	wanted("a lease that has ended is wanted", "wanted.go", "l.err == nil && !w.is", "!w.is"),
+	wanted("the store is asked about a lease that has ended", "wanted.go", "l.wanted == nil && l.err == nil",
+		"l.wanted == nil"),
+	wanted("callers that wait already do not count", "keyqueue.go", "q != nil && (q.local == nil ||",
+		"q != nil && (q.local == nil && false ||"),
+	wanted("a lock that is handed over is always wanted", "keyqueue.go",
+		"(q.local == nil || q.waiting.Len() > 0)", "true"),
+	wanted("callers that come do not count", "keyqueue.go", "\t\tl.want()\n\t}\n\tdelete", "\t\t_ = l\n\t}\n\tdelete"),
+	wanted("the notification does not end", "wanted.go", "queues.ignore(l)\n\t\tstop()", "queues.ignore(l)\n\t\t_ = stop"),
+	wanted("the store is asked for ever", "wanted.go", "l.wanted == nil || l.wanted.is", "l.wanted == nil"),
+	wanted("all renewals ask", "wanted.go", "\tif l.wanted == nil || l.wanted.is {\n\t\treturn nil\n\t}\n\treturn l.want",
+		"\treturn func() {\n\t\tif l.wanted != nil {\n\t\t\tl.want()\n\t\t}\n\t}"),
+	wanted("the answer is about whoever has the lock", "wanted.go", "\treturn l.want\n",
+		"\treturn func() {\n\t\tif l := l.grant.lease; l.wanted != nil {\n\t\t\tl.want()\n\t\t}\n\t}\n"),
+	wanted("an AllLease that is lost is wanted", "alllease.go", "err == nil && a.err == nil && !w.is", "(err != nil || !w.is)"),
+}
+
+func wanted(name, file, from, to string) mutant {
+	return mutant{name, []patch{{file, from, to}}, []killer{test(".", "Want|TestAllLeaseIsWanted|IsAboutTheFormerLease")}}
+}

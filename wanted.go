@@ -1,0 +1,135 @@
+package locker
+
+import "context"
+
+// WantedNotifier is an optional interface that may be implemented by a [Backend] that learns when somebody begins to
+// wait for a lock. If not, the [Client] learns it from the answers to Extend, see Request.Wanted, or not at all.
+type WantedNotifier interface {
+	// NotifyWanted calls wanted when another caller waits for the lock of req, or begins to. req is the request of an
+	// Extend. A report may be late or missing. It may be repeated, and it may come from NotifyWanted itself.
+	//
+	// NotifyWanted is active until stop is called. wanted may be called once more after that. None of the functions
+	// blocks, and neither stop nor wanted calls the other.
+	NotifyWanted(req Request, wanted func()) (stop func())
+}
+
+// Wanted returns a channel that is closed when somebody else waits for the lock of lease. It is for holders that can
+// stop early, such as long jobs: they save what they have done, unlock, and lock again, behind those that wait. The
+// function that [Do] calls finds its lease with [LeaseFrom]:
+//
+//	lease, _ := locker.LeaseFrom(ctx)
+//	for job.next() {
+//		select {
+//		case <-locker.Wanted(lease):
+//			return job.save()
+//		default:
+//		}
+//	}
+//
+// The channel is a hint, as far as the store tells:
+//
+//   - Other callers of the same [Client] count at once, on every store.
+//   - In memory and etcd, callers of other Clients count at once, too.
+//   - On Redis, Redlock and PostgreSQL, the answers to renewals tell of them, so it takes up to a third of the TTL. With
+//     [NoRenewal], only Extend tells. On Redlock, it may take a renewal more.
+//   - NATS does not tell of callers of other Clients, nor does a Backend that has neither [WantedNotifier] nor
+//     Request.Wanted.
+//
+// Callers of TryLock do not wait. A channel that is closed stays closed, although those that waited may have left. After
+// the end of the lease, an open channel stays open. The lease of several locks is wanted when one of the locks is.
+//
+// A lease of which nobody asks this costs nothing. Wanted finds the lease behind middleware, as [Verify] does. If there
+// is none that can tell, the channel is nil, which is never ready.
+func Wanted(lease Lease) <-chan struct{} {
+	if l, ok := behind[wantable](lease); ok {
+		return l.Wanted()
+	}
+	return nil
+}
+
+// wantable is a Lease that tells when it is wanted.
+type wantable interface{ Wanted() <-chan struct{} }
+
+// behind returns the first Lease that implements T in the chain of l: l, and the leases that its method Unwrap() Lease
+// returns.
+func behind[T any](l Lease) (T, bool) {
+	for l != nil {
+		if t, ok := l.(T); ok {
+			return t, true
+		}
+		u, ok := l.(interface{ Unwrap() Lease })
+		if !ok {
+			break
+		}
+		l = u.Unwrap()
+	}
+	var none T
+	return none, false
+}
+
+// wanted is whether others wait for the lock of a lease. A lease has it once somebody has asked.
+type wanted struct {
+	told chan struct{} // closed when others wait
+	is   bool          // told is closed
+}
+
+// Wanted implements wantable.
+func (l *lease) Wanted() <-chan struct{} {
+	g := l.grant
+	g.mu.Lock()
+	begins := l.wanted == nil && l.err == nil
+	if l.wanted == nil {
+		l.wanted = &wanted{told: make(chan struct{})}
+	}
+	told := l.wanted.told
+	g.mu.Unlock()
+	if begins {
+		l.heed()
+	}
+	return told
+}
+
+// want records that others wait for the lock, unless l has ended.
+func (l *lease) want() {
+	l.grant.mu.Lock()
+	defer l.grant.mu.Unlock()
+	if w := l.wanted; l.err == nil && !w.is {
+		w.is = true
+		close(w.told)
+	}
+}
+
+// heed begins to watch for others that wait for the lock of l, until l ends.
+func (l *lease) heed() {
+	g := l.grant
+	queues := &g.client.queues
+	if queues.heed(l) {
+		return
+	}
+	stop := func() {}
+	if n, ok := g.client.backend.(WantedNotifier); ok {
+		stop = n.NotifyWanted(g.req, l.want)
+	}
+	var end context.CancelFunc = func() {
+		queues.ignore(l)
+		stop()
+	}
+	g.mu.Lock()
+	ended := l.err != nil
+	if !ended {
+		g.asking = append(g.asking, &end)
+	}
+	g.mu.Unlock()
+	if ended {
+		end()
+	}
+}
+
+// listener returns what an Extend calls if others wait. It is nil if nobody has asked, or if that is known. Call with
+// the mu of the grant held.
+func (l *lease) listener() func() {
+	if l.wanted == nil || l.wanted.is {
+		return nil
+	}
+	return l.want
+}
