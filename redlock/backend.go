@@ -107,7 +107,15 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	if err := b.nodes[0].Check(&req); err != nil { // the TTL may be another one now
 		return err
 	}
-	return newLeaseUpdate(b, l, req, opExtend).run(ctx)
+	if err := newLeaseUpdate(b, l, req, opExtend).run(ctx); err != nil || req.Wanted == nil || !l.wasMarked() {
+		return err
+	}
+	if s, err := b.survey(ctx, req.Key); err == nil { // those that have waited may have left
+		if i, err := s.inspection(b.names); err == nil && i.Waiting > 0 {
+			req.Wanted()
+		}
+	}
+	return nil
 }
 
 // Release implements locker.Backend.

@@ -19,6 +19,7 @@ type lease struct {
 	// until is when the keys of the last majority may expire. It is not before the end of the Client's lease.
 	until   time.Time
 	sending []*node.Call // by node; the acquisition that is pending
+	marked  bool         // a node has answered that others wait, or have waited
 	kept    time.Time    // until when the lock stays taken after its release; zero: not at all
 	updates *leaseUpdate // operations in progress, which are told when a pending node has answered
 }
@@ -35,6 +36,14 @@ func (l *lease) landed(i int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.doubtful.has(i)
+}
+
+// wasMarked reports whether a node has answered an extension that others wait, or have waited. The answer may have come
+// after the decision of that extension.
+func (l *lease) wasMarked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.marked
 }
 
 // turnElsewhere reports whether the turn is on a node that is not part of the lease. The release does not pass that

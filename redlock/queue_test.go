@@ -400,3 +400,45 @@ func TestWhoWaitsIsToldThatTheQuorumIsLost(t *testing.T) {
 		}
 	}
 }
+
+// The answers to a renewal say that the lock is marked on the node that keeps the queue, also if they come after the
+// decision. The mark stays when those that have waited have left.
+func TestRenewalsTellThatOthersWait(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		const ttl = 3 * time.Second
+		s := newTestbed(t)
+		holder, other := s.client(), s.client()
+		lease, err := holder.TryLock(t.Context(), "k", locker.TTL(ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wanted := locker.Wanted(lease)
+		open := func(when string) {
+			t.Helper()
+			time.Sleep(ttl)
+			select {
+			case <-wanted:
+				t.Errorf("%s: the lease is wanted", when)
+			default:
+			}
+		}
+		open("nobody waits")
+		ctx, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer leave()
+		if _, err := other.Lock(ctx, "k"); !errors.Is(err, locker.ErrHeld) {
+			t.Error(err)
+		}
+		open("those that have waited have left")
+		got := whenLocked(t, other)
+		began := time.Now()
+		<-wanted
+		if took := time.Since(began); took > 2*ttl/3 {
+			t.Errorf("told after %v", took)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		<-got
+		s.close()
+	})
+}

@@ -238,8 +238,14 @@ func (u *leaseUpdate) Late(c *node.Call) {
 func (u *leaseUpdate) heard(c *node.Call) error {
 	err := u.said(c)
 	u.settle(c.Tag, answerOf(err), c.Unfinished())
-	if u.releases() && c.Waited() {
+	switch {
+	case !c.Waited():
+	case u.releases():
 		u.b.hints.contend(u.req.Key)
+	default:
+		u.l.mu.Lock()
+		u.l.marked = true
+		u.l.mu.Unlock()
 	}
 	return err
 }

@@ -123,7 +123,7 @@ func (c *Call) Unfinished() bool {
 	return o.Unfinished
 }
 
-// Waited reports whether others wait for the lock that was released.
+// Waited reports whether others wait for the lock that was released, or have waited for the lock that was extended.
 func (c *Call) Waited() bool {
 	o, _ := script.ReadOwned(c.call.Reply)
 	return o.Waited

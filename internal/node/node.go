@@ -225,7 +225,15 @@ func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	if err := n.covers(&req); err != nil {
 		return err
 	}
-	return n.owned(n.grant(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, n.moving(req.TTL), nil))
+	reply, err := n.grant(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, n.moving(req.TTL), nil)
+	if o, _ := script.ReadOwned(reply); err == nil && o.Waited && req.Wanted != nil {
+		// Those that have waited may have left. The usual extension must not need the key of the queue as well: while a
+		// slot of a Redis Cluster moves, it would be refused, because there is no such key.
+		if s, err := n.inspect(ctx, req.Key); err == nil && s.Waiting > 0 {
+			req.Wanted()
+		}
+	}
+	return n.owned(reply, err)
 }
 
 // Release implements locker.Backend. If it was not answered or not finished, it goes on in the background. If ctx has a

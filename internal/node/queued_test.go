@@ -197,3 +197,65 @@ func TestAttemptsAreRefusedWhileTooMuchIsDue(t *testing.T) {
 }
 
 var errOver = errors.New("the caller's time is over")
+
+// The answer to a renewal says that the lock is marked. The mark stays when those that have waited have left.
+func TestRenewalsTellThatOthersWait(t *testing.T) {
+	onTestbed(t, func(x *testbed) {
+		const ttl = 3 * time.Second
+		holder, other := x.client(), x.client()
+		lease := holder.must(locker.TTL(ttl))
+		wanted := locker.Wanted(lease)
+		open := func(when string) {
+			x.Helper()
+			time.Sleep(ttl)
+			select {
+			case <-wanted:
+				x.Errorf("%s: the lease is wanted", when)
+			default:
+			}
+		}
+		open("nobody waits")
+		other.refused()
+		open("somebody has tried")
+		if n := holder.sent("inspect"); n > 0 {
+			x.Errorf("looked %d times although nobody has waited", n)
+		}
+		c := other.lock()
+		c.cancel()
+		<-c.done
+		open("those that have waited have left")
+		if n := holder.sent("inspect"); n == 0 {
+			x.Error("the lock has no mark")
+		}
+		c = other.lock()
+		began := time.Now()
+		<-wanted
+		if took := time.Since(began); took > ttl/3 {
+			x.Errorf("told after %v", took)
+		}
+		looks := holder.sent("inspect")
+		time.Sleep(ttl)
+		if holder.sent("inspect") != looks {
+			x.Error("looks go on although it is known")
+		}
+		x.unlock(lease)
+		x.unlock(c.gets(time.Second))
+		x.nothing()
+	})
+}
+
+// Nobody looks for a holder that has not asked.
+func TestRenewalsOfAHolderThatDoesNotAsk(t *testing.T) {
+	onTestbed(t, func(x *testbed) {
+		holder := x.client()
+		lease := holder.must(locker.TTL(3 * time.Second))
+		c := x.client().lock()
+		time.Sleep(5 * time.Second)
+		if n := holder.sent("inspect"); n > 0 {
+			x.Errorf("looked %d times", n)
+		}
+		x.unlock(lease)
+		x.unlock(c.gets(time.Second))
+		x.nothing()
+	})
+}

@@ -2,7 +2,8 @@
 --
 -- KEYS: 1 lock  2 fencing counter      (one hash slot)
 -- ARGV: 1 "|owner|node|label"  2 TTL in ms  3 token of this lease, with 16 digits
--- reply: 1 extended | 0 nobody has the lock | 3 a newer token was issued | 4 another owner has the lock
+-- reply: 1 extended, plus 16 if the lock is marked: somebody waits for it, or has waited
+--        | 0 nobody has the lock | 3 a newer token was issued | 4 another owner has the lock
 --        | 32 k: this owner has the lock here as its node k
 -- include value.lua
 local cur = redis.pcall('GET', KEYS[1])
@@ -22,4 +23,4 @@ if c < ARGV[3] then                            -- as in raise.lua, but a refusal
 end
 -- There is a write in any case, as in claim.lua: replicas may lack an earlier extension by more than this one.
 redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])))
-return 1
+return string.sub(cur, -1) == '+' and 17 or 1

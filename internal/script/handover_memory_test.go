@@ -30,7 +30,7 @@ func TestScheduleOutOfMemory(t *testing.T) {
 		t.Errorf("what was refused left %q", got)
 	}
 	x.waiting("b", "c", "d")
-	x.is("extend", x.extend("a", token), int64(1))
+	x.is("extend", x.extend("a", token), int64(1|waited))
 	x.is("leave", x.leave("d"), int64(4))
 	x.is("release", x.release("a", "10000:0:"+fmt.Sprint(token)), int64(1|waited))
 	e.hears("B's b")

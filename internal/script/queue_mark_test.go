@@ -24,7 +24,7 @@ func TestJoiningMarksTheLock(t *testing.T) {
 	if left := x.s.PTTL(t, "k"); left <= 0 || left > 5*time.Second {
 		t.Errorf("with the mark, the lock lives for %v", left)
 	}
-	x.is("extend", x.extend("a", token), int64(1))
+	x.is("extend", x.extend("a", token), int64(1|waited))
 	x.value(value + "+")
 	x.is("raise", send(t, x.n, raiseScript, raiseScript.Command(ownedKeys(x.k), text("a"),
 		script.CounterText(uint64(token)+5))), int64(1))
@@ -32,7 +32,7 @@ func TestJoiningMarksTheLock(t *testing.T) {
 	x.value(value)
 	x.granted("a", x.claim("a", "60000"), time.Minute, time.Minute)
 	x.value(value)
-	x.is("extend to a greater token", x.extend("a", token+7), int64(1))
+	x.is("extend to a greater token", x.extend("a", token+7), int64(1|waited))
 	x.value(script.CounterText(uint64(token)+7) + "|a|1|host+")
 }
 

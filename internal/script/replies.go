@@ -81,11 +81,11 @@ type Owned struct {
 	Node   int // Duplicate: which one
 	// Unfinished: many waiters in the queue are dead, and no live one was found yet. The command is to be repeated.
 	Unfinished bool
-	// Waited: others wait for the lock, and one of them was notified.
+	// Waited: others wait for the lock. After a release, one of them was notified. After an extension, they may have left.
 	Waited bool
 }
 
-// Bits that releases add to their reply.
+// Bits that releases and extensions add to their reply.
 const (
 	unfinished = 8
 	waited     = 16

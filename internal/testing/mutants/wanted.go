@@ -17,6 +17,16 @@ var wantedMutants = []mutant{
 	wanted("the answer is about whoever has the lock", "wanted.go", "\treturn l.want\n",
 		"\treturn func() {\n\t\tif l := l.grant.lease; l.wanted != nil {\n\t\t\tl.want()\n\t\t}\n\t}\n"),
 	wanted("an AllLease that is lost is wanted", "alllease.go", "err == nil && a.err == nil && !w.is", "(err != nil || !w.is)"),
+	{"an extension does not say that others wait",
+		[]patch{{"internal/script/extend.lua", "'+' and 17 or 1", "'+' and 1 or 1"}},
+		[]killer{test("internal/script", "TestJoiningMarksTheLock"), test("internal/node", "TestRenewalsTellThatOthersWait"),
+			test("redlock", "TestRenewalsTellThatOthersWait")}},
+	{"those that have left are told of", []patch{{"internal/node/node.go", "s.Waiting > 0", "s.Waiting >= 0"}},
+		[]killer{test("internal/node", "TestRenewalsTellThatOthersWait")}},
+	{"redlock: those that have left are told of", []patch{{"redlock/backend.go", "i.Waiting > 0", "i.Waiting >= 0"}},
+		[]killer{test("redlock", "TestRenewalsTellThatOthersWait")}},
+	{"all renewals of a marked lock look", []patch{{"internal/node/node.go", " && req.Wanted != nil {", " {"}},
+		[]killer{test("internal/node", "TestRenewalsOfAHolderThatDoesNotAsk")}},
 }
 
 func wanted(name, file, from, to string) mutant {
