@@ -488,6 +488,27 @@ var storeFlaws = []flaw{
 	{name: "reports no loss", fails: []string{"NotifyLossTells"}, role: warned, store: func(s *store) {
 		s.notifyLoss = func(locker.Request, func(err error)) (stop func()) { return func() {} }
 	}},
+	{name: "tells nobody that others wait", fails: []string{"WantedTells"}, store: func(s *store) {
+		s.requests(func(req locker.Request) locker.Request {
+			req.Wanted = nil
+			return req
+		})
+	}},
+	{name: "waiters that have left count", fails: []string{"WantedIsTrue"}, store: func(s *store) {
+		extend, queue, waited := s.extend, s.queue, map[string]bool{}
+		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			held := s.of(req.Key).held()
+			s.with(func() { waited[req.Key] = waited[req.Key] || held })
+			return queue(ctx, req)
+		}
+		s.extend = func(ctx context.Context, req locker.Request) error {
+			marked := false
+			if s.with(func() { marked = waited[req.Key] }); marked && req.Wanted != nil {
+				req.Wanted()
+			}
+			return extend(ctx, req)
+		}
+	}},
 	{name: "tells of changes after stop", fails: []string{"WatchTells"}, store: func(s *store) {
 		watch := s.watch
 		s.watch = func(key string, changed func()) (stop func(), err error) {

@@ -49,6 +49,10 @@ type Harness struct {
 	// and VerifyChangesNothing are skipped.
 	Verifies bool
 
+	// Wanted declares that the store tells holders that others wait, with the answer to an Extend at the latest; see
+	// [locker.Wanted]. If it is false, the properties WantedTells and WantedIsTrue are skipped.
+	Wanted bool
+
 	// Steps declares that several locks that are free and share a hash slot are acquired in one step: the Lockers are
 	// [locker.ManyLocker]s, and a backend is a [locker.ManyAcquirer]. If it is false, the property ManyInOneStep is
 	// skipped.

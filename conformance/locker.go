@@ -329,6 +329,20 @@ var lockerProperties = []property[Harness]{
 		"A lease without renewal has to end: its holder may hang between one Verify and the next.",
 		verifyChangesNothing,
 	},
+	{
+		"WantedTells",
+		"The channel of locker.Wanted is closed when another client waits for the lock, or waits already; with the answer " +
+			"to an Extend at the latest.",
+		"Long jobs rely on it to make room: the others would wait until the job has ended.",
+		wantedTells,
+	},
+	{
+		"WantedIsTrue",
+		"The channel of locker.Wanted stays open while nobody waits: others have tried, wait for another lock, or have " +
+			"left before it was asked for.",
+		"Long jobs stop when it is closed: they would save and begin again for nobody.",
+		wantedIsTrue,
+	},
 }
 
 // contend lets several callers of each Locker acquire k repeatedly, with Lock and with TryLock. It calls inside for

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -498,4 +499,87 @@ func closeEndsWaiting(t testing.TB, h Harness) {
 		prompt(t, asked) // a store that stalls notices late that the waiters have left
 	}
 	unlock(t, next)
+}
+
+func needWanted(t testing.TB, h Harness) {
+	t.Helper()
+	if !h.Wanted {
+		t.Skip("the harness does not declare Wanted")
+	}
+}
+
+// toldBy extends the lease until it learns that it is wanted, for limit at most.
+func toldBy(t testing.TB, lease locker.Lease, limit time.Duration) (wanted bool) {
+	t.Helper()
+	for start := time.Now(); ; time.Sleep(stall / 2) {
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Errorf("Extend of a held lock: expected no error, seen %v", err)
+		}
+		select {
+		case <-locker.Wanted(lease):
+			return true
+		default:
+		}
+		if time.Since(start) > limit || t.Failed() {
+			return false
+		}
+	}
+}
+
+func wantedTells(t testing.TB, h Harness) {
+	needWanted(t, h)
+	ls, _ := clients(t, h, 3)
+	lease := lock(t, ls[0], "k", locker.TTL(longTTL), locker.NoRenewal())
+	_ = locker.Wanted(lease)
+	one := wait(t.Context(), ls[1], "k")
+	one.settle(stall)
+	if !toldBy(t, lease, hangLimit) {
+		t.Error("another client began to wait: expected the channel to be closed, seen it open")
+	}
+	two := wait(t.Context(), ls[2], "k")
+	two.settle(stall)
+	unlock(t, lease)
+	select {
+	case <-one.done:
+	case <-two.done:
+		one, two = two, one
+	}
+	if one.err != nil {
+		t.Fatalf("Lock: expected a lease, seen %v", one.err)
+	}
+	if !toldBy(t, one.lease, hangLimit) {
+		t.Error("another client waited when the lock was granted: expected the channel to be closed, seen it open")
+	}
+	unlock(t, one.lease)
+	two.serve(t, "after two others")
+}
+
+func wantedIsTrue(t testing.TB, h Harness) {
+	needWanted(t, h)
+	ls, _ := clients(t, h, 3)
+	lease := lock(t, ls[0], "k", locker.TTL(longTTL), locker.NoRenewal())
+	if i, ok := locker.As[inspect.Inspector](ls[0]); ok {
+		ctx, leave := context.WithCancel(t.Context())
+		w := wait(ctx, ls[1], "k")
+		w.settle(stall)
+		leave()
+		await(t, "Lock to return when its context has ended", w.done, slack)
+		left := func() bool {
+			seen, err := i.Inspect(t.Context(), "k")
+			return err == nil && seen.Waiting == 0
+		}
+		if !until(hangLimit, left) {
+			t.Skip("the only waiter has left, and the store still shows one, which other properties notice")
+		}
+	}
+	other := lock(t, ls[0], "other", locker.TTL(longTTL))
+	w := wait(t.Context(), ls[2], "other")
+	wantHeld(t, ls[1], "k")
+	w.settle(stall)
+	if toldBy(t, lease, 2*stall) {
+		t.Error("nobody waits: expected the channel to be open, seen it closed")
+	}
+	unlock(t, other)
+	w.serve(t, "of another key")
+	unlock(t, lease)
 }

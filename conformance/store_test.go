@@ -75,11 +75,18 @@ func newStore() *store {
 	s.acquire = s.attempt(s.mem.Acquire)
 	s.queue = s.attempt(s.mem.Queue)
 	s.acquireMany = s.attemptMany
-	s.extend = s.operation(s.mem.Extend, func(g *grant, req locker.Request) {
+	extend := s.operation(s.mem.Extend, func(g *grant, req locker.Request) {
 		if end := time.Now().Add(req.TTL); end.After(g.ends) {
 			g.ends = end
 		}
 	})
+	s.extend = func(ctx context.Context, req locker.Request) error {
+		err := extend(ctx, req)
+		if i, _ := s.mem.Inspect(ctx, req.Key); err == nil && req.Wanted != nil && i.Waiting > 0 {
+			req.Wanted()
+		}
+		return err
+	}
 	release := s.operation(s.mem.Release, func(g *grant, req locker.Request) { g.over, g.kept = true, req.Keep > 0 })
 	s.release = func(ctx context.Context, req locker.Request) error {
 		err := release(ctx, req)
@@ -483,7 +490,7 @@ func harness(f flaw) Harness {
 		role = queues
 	}
 	_, fifo := role(&client{}).(locker.Queuer)
-	h := Harness{Bubble: notCalled, FIFO: fifo, Labels: true, Verifies: true, Steps: true}
+	h := Harness{Bubble: notCalled, FIFO: fifo, Labels: true, Verifies: true, Wanted: fifo, Steps: true}
 	h.Store = func(testing.TB) Store {
 		s := newStore()
 		if f.store != nil {

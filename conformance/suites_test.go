@@ -87,7 +87,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		s := store(t)
 		return Store{Open: func() locker.Backend { return struct{ locker.Backend }{s.Open()} }}
 	}
-	h.FIFO, h.Labels, h.Verifies, h.Steps = false, false, false, false
+	h.FIFO, h.Labels, h.Verifies, h.Wanted, h.Steps = false, false, false, false, false
 	verdicts := virtually(t, h, backendSuite)
 	assert.Empty(t, failures(verdicts))
 	for name, why := range map[string]string{
@@ -98,6 +98,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		"LabelNamesTheHolder": "does not declare Labels",
 		"ManyLossEnds":        "no Delete", "ManyInOneStep": "does not declare Steps",
 		"VerifyProves": "does not declare Verifies", "VerifyChangesNothing": "does not declare Verifies",
+		"WantedTells": "does not declare Wanted", "WantedIsTrue": "does not declare Wanted",
 		"ContextEndIsPrompt": "no Hang", "NoAnswerIsUnavailable": "no Hang and no Down",
 		"RecoversAfterOutage": "no Down", "ReleaseGoesOn": "no Down",
 		"LostReplyIsNoAnswer": "no LoseReply", "CloseIsFinal": "no Close",

@@ -38,6 +38,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -81,8 +82,8 @@ func Timeout(d time.Duration) Option {
 func Logger(l *slog.Logger) Option { return func(b *Backend) { b.logger = l } }
 
 // Backend keeps locks in etcd. It implements [locker.Backend] and the optional interfaces [locker.Queuer],
-// [locker.ManyAcquirer], [locker.Verifier], [locker.Binder] and [locker.LossNotifier], and inspect.Inspector,
-// inspect.Watcher, inspect.Examiner and inspect.TokenRaiser. It is safe for concurrent use.
+// [locker.ManyAcquirer], [locker.Verifier], [locker.Binder], [locker.LossNotifier] and [locker.WantedNotifier], and
+// inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.TokenRaiser. It is safe for concurrent use.
 type Backend struct {
 	client      *clientv3.Client
 	unfit       error        // why client cannot be used; nil: it can
@@ -562,6 +563,34 @@ func (b *Backend) NotifyLoss(req locker.Request, lost func(err error)) (stop fun
 		defer w.mu.Unlock()
 		stopped = true
 		w.remove(e)
+	}
+}
+
+// NotifyWanted implements [locker.WantedNotifier]. It watches the directory of the lock, and counts its entries when the
+// watch has begun and after each change, until there is one beside that of the holder.
+func (b *Backend) NotifyWanted(req locker.Request, wanted func()) (stop func()) {
+	var over atomic.Bool
+	end, err := b.Watch(req.Key, func() {
+		if over.Load() {
+			return
+		}
+		b.cleanup.add(time.Now().Add(b.timeout), func(ctx context.Context) error {
+			if over.Load() {
+				return nil
+			}
+			resp, err := b.kv.Get(undated{ctx}, b.dir(req.Key), clientv3.WithPrefix(), clientv3.WithCountOnly())
+			if err == nil && resp.Count > 1 && !over.Swap(true) {
+				wanted()
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return func() {}
+	}
+	return func() {
+		over.Store(true)
+		end()
 	}
 }
 

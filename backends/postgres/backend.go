@@ -145,9 +145,14 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 		return err
 	}
 	defer b.background.Done()
-	was, err := request(ctx, b, text, b.sql.extend, b.name(req.Key), req.Token, microseconds(req.TTL))
+	was, err := request(ctx, b, text, b.sql.extend,
+		b.name(req.Key), req.Token, microseconds(req.TTL), req.Wanted != nil)
 	if err != nil {
 		return unavailable(err)
+	}
+	if was == "wanted" {
+		req.Wanted()
+		return nil
 	}
 	return notHeld(was)
 }

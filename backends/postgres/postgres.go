@@ -97,7 +97,7 @@ func newStatements(schema string) statements {
 	return statements{
 		acquire:      call("acquire($1::bytea, $2::text, $3::text, $4::bigint, $5::text, $6::text)"),
 		acquireMany:  call("acquire_many($1::bytea[], $2::text[], $3::text, $4::bigint)"),
-		extend:       call("extend($1::bytea, $2::text, $3::bigint)"),
+		extend:       call("extend($1::bytea, $2::text, $3::bigint, $4::boolean)"),
 		release:      call("release($1::bytea, $2::text, $3::bigint)"),
 		undo:         call("undo($1::bytea, $2::text, $3::text, $4::bigint)"),
 		verify:       call("verify($1::bytea, $2::text, $3::bigint)"),

@@ -261,7 +261,8 @@ CREATE FUNCTION @schema@.owner(l @schema@.locks, a_token text) RETURNS text LANG
 	END;
 $$;
 
-CREATE FUNCTION @schema@.extend(a_name bytea, a_token text, a_ttl bigint)
+-- extend returns wanted instead of held if the caller asks for that and somebody waits for the lock.
+CREATE FUNCTION @schema@.extend(a_name bytea, a_token text, a_ttl bigint, a_asks boolean DEFAULT false)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	l @schema@.locks;
@@ -273,6 +274,11 @@ BEGIN
 	IF was = 'held' THEN
 		UPDATE @schema@.locks k
 		SET expires = greatest(k.expires, clock_timestamp() + a_ttl * interval '1 microsecond') WHERE k.name = a_name;
+		IF a_asks AND EXISTS (
+			SELECT FROM @schema@.waiters w WHERE w.name = a_name AND @schema@.present(w.seen, clock_timestamp())
+		) THEN
+			was := 'wanted';
+		END IF;
 	END IF;
 	RETURN was;
 END $$;

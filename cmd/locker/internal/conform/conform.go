@@ -54,7 +54,7 @@ func Main(d Deployment) {
 	n <- 0
 	testing.Main(func(string, string) (bool, error) { return true, nil },
 		[]testing.InternalTest{{Name: suite, F: func(t *testing.T) {
-			conformance.RunLocker(t, conformance.Harness{FIFO: d.FIFO, Labels: true, Verifies: true,
+			conformance.RunLocker(t, conformance.Harness{FIFO: d.FIFO, Wanted: d.FIFO, Labels: true, Verifies: true,
 				Store: func(t testing.TB) conformance.Store {
 					store := <-n + 1
 					n <- store
