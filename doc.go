@@ -33,6 +33,8 @@
 // [Lease.Fence] to the resource. Each acquisition of a key gets a greater token than the acquisitions before it. The
 // resource must refuse every token that is smaller than the greatest one it has seen.
 //
+// A holder that can stop early learns from [Wanted] that others wait.
+//
 // # Options
 //
 // Each call takes options: [TTL], [NoRenewal], [MaxHold], [MinHold], [Patience] and [Label]. [Defaults] sets them for

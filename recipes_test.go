@@ -27,8 +27,8 @@ func TestRecipesShowTheExamples(t *testing.T) {
 	}
 	source := text("recipes_test.go")
 	blocks := strings.Split(text("docs/recipes.md")+text("docs/what-it-is-not.md"), "```go\n")[1:]
-	if len(blocks) != 7 {
-		t.Errorf("%d programs, want 7", len(blocks))
+	if len(blocks) != 8 {
+		t.Errorf("%d programs, want 8", len(blocks))
 	}
 	for _, block := range blocks {
 		code, _, _ := strings.Cut(block, "```")
@@ -257,6 +257,46 @@ func Example_permits() {
 	fmt.Println(slots[0])
 	// Output:
 	// true
+}
+
+func rebuild(ctx context.Context, l locker.Locker, job func(context.Context, <-chan struct{}) (bool, error)) error {
+	for done := false; ; { // each turn of the job comes after those that have waited
+		err := locker.Do(ctx, l, "index", func(ctx context.Context) (err error) {
+			lease, _ := locker.LeaseFrom(ctx)
+			done, err = job(ctx, locker.Wanted(lease))
+			return err
+		})
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+func Example_makesRoom() {
+	l := memory.New()
+	defer l.Close()
+	ctx, parts := context.Background(), 0
+	job := func(_ context.Context, wanted <-chan struct{}) (done bool, err error) {
+		if parts++; parts == 2 {
+			fmt.Println("the rest")
+			return true, nil
+		}
+		go func() {
+			_ = locker.Do(ctx, l, "index", func(context.Context) error {
+				fmt.Println("somebody else")
+				return nil
+			})
+		}()
+		<-wanted // a real job looks at it between two steps
+		fmt.Println("saved")
+		return false, nil
+	}
+	fmt.Println(rebuild(ctx, l, job))
+	// Output:
+	// saved
+	// somebody else
+	// the rest
+	// <nil>
 }
 
 func book(ctx context.Context, l locker.Locker, write func(context.Context) error) error {
