@@ -13,6 +13,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	"github.com/golocker/locker"
@@ -367,6 +368,53 @@ func TestWatchesShareAStream(t *testing.T) {
 		if m.opened() != 1 || len(m.last().sent()) != 201 || len(b.changes.watched) != 1 {
 			t.Errorf("expected one stream with 201 requests, and one watch, seen %d, %d, %d",
 				m.opened(), len(m.last().sent()), len(b.changes.watched))
+		}
+	})
+}
+
+// entries is an etcd that counts the entries of a directory.
+type entries struct {
+	clientv3.KV
+	count, asked int64
+}
+
+func (e *entries) Get(context.Context, string, ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	e.asked++
+	return &clientv3.GetResponse{Count: e.count}, nil
+}
+
+// The directory is watched from NotifyWanted until stop, and its entries are counted until there is one that waits.
+func TestNotifyWantedCountsUntilSomebodyWaits(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		b, m := listening()
+		defer b.Close()
+		kv := &entries{count: 1}
+		b.kv, b.timeout = kv, time.Minute
+		told := 0
+		stop := b.NotifyWanted(locker.Request{Key: "k", Token: "t"}, func() { told++ })
+		synctest.Wait()
+		for _, step := range []struct {
+			what                string
+			resp                *pb.WatchResponse
+			count, told, counts int64
+		}{
+			{"nobody waits", begun(1), 1, 0, 1},
+			{"a waiter has left again", event(1, "k/w", mvccpb.PUT, 1, ""), 1, 0, 2},
+			{"one waits", event(1, "k/w", mvccpb.PUT, 1, ""), 2, 1, 3},
+			{"that is known", event(1, "k/v", mvccpb.PUT, 1, ""), 3, 1, 3},
+		} {
+			kv.count = step.count
+			m.last().tells <- step.resp
+			synctest.Wait()
+			if int64(told) != step.told || kv.asked != step.counts {
+				t.Errorf("%s: told %d times after %d counts, want %d and %d", step.what, told, kv.asked, step.told, step.counts)
+			}
+		}
+		before := len(m.last().sent())
+		stop()
+		synctest.Wait()
+		if sent := m.last().sent()[before:]; len(sent) != 1 || sent[0].GetCancelRequest() == nil {
+			t.Errorf("after stop: expected that the watch ends, seen %v", sent)
 		}
 	})
 }
