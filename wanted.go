@@ -30,14 +30,14 @@ type WantedNotifier interface {
 //
 //   - Other callers of the same [Client] count at once, on every store.
 //   - In memory and etcd, callers of other Clients count at once, too.
-//   - On Redis, Redlock and PostgreSQL, the answers to renewals tell of them, so it takes up to a third of the TTL. With
-//     [NoRenewal], only Extend tells. On Redlock, it may take a renewal more, and a caller may be missed while nobody
-//     else waits.
+//   - On Redis, Redlock and PostgreSQL, the answers to renewals tell of them, so it takes up to a third of the TTL.
+//     With [NoRenewal], only Extend tells. On Redlock, it may take a renewal more, and a caller may be missed while
+//     nobody else waits.
 //   - NATS does not tell of callers of other Clients, nor does a Backend that has neither [WantedNotifier] nor
 //     Request.Wanted.
 //
-// Callers of TryLock do not wait. A channel that is closed stays closed, although those that waited may have left. After
-// the end of the lease, an open channel stays open. The lease of several locks is wanted when one of the locks is.
+// Callers of TryLock do not wait. A channel that is closed stays closed, although those that waited may have left.
+// After the end of the lease, an open channel stays open. The lease of several locks is wanted when one of the locks is.
 //
 // A lease of which nobody asks this costs nothing. Wanted finds the lease behind middleware, as [Verify] does. If there
 // is none that can tell, the channel is nil, which is never ready.

@@ -566,8 +566,8 @@ func (b *Backend) NotifyLoss(req locker.Request, lost func(err error)) (stop fun
 	}
 }
 
-// NotifyWanted implements [locker.WantedNotifier]. It watches the directory of the lock, and counts its entries when the
-// watch has begun and after each change, until there is one beside that of the holder.
+// NotifyWanted implements [locker.WantedNotifier]. It watches the directory of the lock, and counts its entries when
+// the watch has begun and after each change, until there is one beside that of the holder.
 func (b *Backend) NotifyWanted(req locker.Request, wanted func()) (stop func()) {
 	var over atomic.Bool
 	end, err := b.Watch(req.Key, func() {
