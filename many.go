@@ -81,6 +81,8 @@ type SomeAcquirer interface {
 	//     if fewer than n locks are free. The error is an *Error that names the key of a lock that is held or waited for,
 	//     if it is known.
 	//   - The grants are in the order of reqs, and nil for those that were not acquired.
+	//   - If it is executed twice, it is granted twice, also if a gate was taken in between. All executions together
+	//     grant no more than n locks.
 	AcquireSome(ctx context.Context, reqs []Request, n int, gates []string) ([]*Grant, error)
 }
 

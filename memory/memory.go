@@ -91,11 +91,6 @@ func (b *Backend) AcquireSome(
 ) ([]*locker.Grant, error) {
 	b.mu.Lock()
 	defer b.unlock()
-	for _, gate := range gates {
-		if l := b.seen(gate); l != nil { // otherwise nobody waits for it
-			return nil, &locker.Error{Op: "trylock", Key: gate, Err: l.held()}
-		}
-	}
 	var held error
 	var own, free []int
 	for i, req := range reqs {
@@ -108,8 +103,15 @@ func (b *Backend) AcquireSome(
 			held = &locker.Error{Op: "trylock", Key: req.Key, Err: l.held()}
 		}
 	}
-	if len(own)+len(free) < n {
-		return nil, held
+	if len(own) < n {
+		for _, gate := range gates {
+			if l := b.seen(gate); l != nil { // otherwise nobody waits for it
+				return nil, &locker.Error{Op: "trylock", Key: gate, Err: l.held()}
+			}
+		}
+		if len(own)+len(free) < n {
+			return nil, held
+		}
 	}
 	chosen := append(own, free[:max(0, n-len(own))]...)
 	grants := make([]*locker.Grant, len(reqs))

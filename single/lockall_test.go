@@ -85,7 +85,7 @@ func TestLockAllOfMoreThanAStep(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	l := closing(t, single.New(opened("redigo")(t, s.Addr())))
-	for n, want := range map[int]int{script.MaxAll: 1, script.MaxAll + 1: script.MaxAll + 1} {
+	for n, want := range map[int]int{script.MaxStep: 1, script.MaxStep + 1: script.MaxStep + 1} {
 		keys := make([]string, n)
 		for i := range keys {
 			keys[i] = fmt.Sprint("k", i)

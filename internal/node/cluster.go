@@ -115,6 +115,13 @@ func (c *Cluster) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 	return c.of(reqs[0].Key).AcquireMany(ctx, reqs)
 }
 
+// AcquireSome implements locker.SomeAcquirer.
+func (c *Cluster) AcquireSome(
+	ctx context.Context, reqs []locker.Request, n int, gates []string,
+) ([]*locker.Grant, error) {
+	return c.of(reqs[0].Key).AcquireSome(ctx, reqs, n, gates)
+}
+
 // Inspect implements inspect.Inspector.
 func (c *Cluster) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	return c.of(key).Inspect(ctx, key)

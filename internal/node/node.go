@@ -271,19 +271,34 @@ func (n *Node) Verify(ctx context.Context, req locker.Request) error {
 
 var errOneByOne = fmt.Errorf("the locks cannot be acquired in one step: %w", errors.ErrUnsupported)
 
-// AcquireMany implements locker.ManyAcquirer, with one call of a script. Behind a Redis Cluster, the locks have to
-// share a hash slot.
+// AcquireMany implements locker.ManyAcquirer.
 func (n *Node) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	some, err := n.AcquireSome(ctx, reqs, len(reqs), nil)
+	grants := make([]locker.Grant, len(some))
+	for i, g := range some {
+		grants[i] = *g
+	}
+	return grants, err
+}
+
+// AcquireSome implements locker.SomeAcquirer, with one call of a script. Behind a Redis Cluster, the locks and the
+// gates have to share a hash slot.
+func (n *Node) AcquireSome(
+	ctx context.Context, reqs []locker.Request, want int, gates []string,
+) ([]*locker.Grant, error) {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
-	attempts := make([]script.Attempt, len(reqs))
+	step := script.Step{Attempts: make([]script.Attempt, len(reqs)), Want: want, TTL: reqs[0].TTL}
 	for i := range reqs {
 		if err := n.Check(&reqs[i]); err != nil {
 			return nil, &locker.Error{Op: "trylock", Key: reqs[i].Key, Err: err}
 		}
-		attempts[i] = n.attempt(&reqs[i])
+		step.Attempts[i] = n.attempt(&reqs[i])
 	}
-	if len(reqs) > script.MaxAll || n.keepsSlots() && !oneSlot(attempts) {
+	for _, gate := range gates {
+		step.Gates = append(step.Gates, n.keys(gate))
+	}
+	if len(reqs) > script.MaxStep || n.keepsSlots() && !step.InOneSlot() {
 		return nil, errOneByOne
 	}
 	if n.cleaner.full() {
@@ -295,14 +310,14 @@ func (n *Node) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker
 		}
 	}
 	late := func(reply drivers.Reply, err error) { // as in Acquire
-		if all, _ := script.ReadAll(reply, len(reqs)); err == nil && all.Status == script.Granted {
+		if taken, _ := step.Read(reply); err == nil && taken.Status == script.Granted {
 			undo(true)
 		}
 	}
-	reply, err := n.grant(ctx, script.AcquireAll(attempts, reqs[0].TTL), reqs[0].TTL, n.moving(reqs[0].TTL), late)
-	var all script.All
+	reply, err := n.grant(ctx, step.Command(), step.TTL, n.moving(step.TTL), late)
+	var taken script.Taken
 	if err == nil {
-		all, err = script.ReadAll(reply, len(reqs))
+		taken, err = step.Read(reply)
 	}
 	var refusal drivers.ServerError
 	switch {
@@ -313,33 +328,31 @@ func (n *Node) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker
 			undo(isShortfall(err))
 		}
 		return nil, n.fault(err)
-	case all.Status == script.Waiting:
-		held := &locker.HeldError{Remaining: all.Left, Label: all.Label}
-		return nil, &locker.Error{Op: "trylock", Key: reqs[all.Index].Key, Err: held}
-	case all.Status == script.Gone:
+	case taken.Status == script.Waiting:
+		var key string
+		if i := taken.Index - len(reqs); i < 0 {
+			key = reqs[taken.Index].Key
+		} else {
+			key = gates[i]
+		}
+		held := &locker.HeldError{Remaining: taken.Left, Label: taken.Label}
+		return nil, &locker.Error{Op: "trylock", Key: key, Err: held}
+	case taken.Status == script.Gone:
 		undo(true)
 		return nil, n.fault(errors.New("some of the locks were taken away before the answer came"))
-	case all.Status != script.Granted:
+	case taken.Status != script.Granted:
 		return nil, errOneByOne
 	case n.closed(): // the caller cannot release the locks any more
 		undo(true)
 		return nil, locker.ErrClosed
 	}
-	grants := make([]locker.Grant, len(reqs))
-	for i, c := range all.Counters {
-		grants[i].Fence = c
-	}
-	return grants, nil
-}
-
-// oneSlot reports whether the locks of attempts share a hash slot.
-func oneSlot(attempts []script.Attempt) bool {
-	for _, a := range attempts {
-		if script.Slot(a.Lock) != script.Slot(attempts[0].Lock) {
-			return false
+	grants := make([]*locker.Grant, len(reqs))
+	for i, c := range taken.Counters {
+		if c > 0 {
+			grants[i] = &locker.Grant{Fence: c}
 		}
 	}
-	return true
+	return grants, nil
 }
 
 // grant sends a command that grants or prolongs a lock, and waits for the reply; see [Node.send]. What was granted too

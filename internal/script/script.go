@@ -56,8 +56,8 @@ var (
 	// The usual case of many commands at once.
 	manyScript = newScripts("many.lua")
 
-	// Several locks of one owner, all or none.
-	allScript = newScripts("all.lua")
+	// Some of several locks for one owner, or none.
+	stepScript = newScripts("step.lua")
 
 	// For operators.
 	inspectScript      = newScript("inspect.lua")

@@ -46,7 +46,7 @@ func Steps(words []string) []Step {
 		}
 		return []Step{{name, keys[0], token, false}}
 	}
-	if steps := all(keys, args); steps != nil {
+	if steps := step(keys, args); steps != nil {
 		return steps
 	}
 	return joined(keys, args)
@@ -55,7 +55,7 @@ func Steps(words []string) []Step {
 // Attempts returns the tokens of the attempts to acquire a lock in a command.
 func Attempts(words []string) (tokens []string) {
 	for _, s := range Steps(words) {
-		if s.Script == "acquire" || s.Script == "enqueue" || s.Script == "all" {
+		if s.Script == "acquire" || s.Script == "enqueue" || s.Script == "step" {
 			tokens = append(tokens, s.Token)
 		}
 	}
@@ -68,7 +68,7 @@ func Calls(words []string, scripts ...string) bool {
 }
 
 // Acquires reports whether a command attempts to acquire a lock. A place in a queue counts, a turn does not.
-func Acquires(words []string) bool { return Calls(words, "acquire", "enqueue", "all") }
+func Acquires(words []string) bool { return Calls(words, "acquire", "enqueue", "step") }
 
 // Releases reports whether a command releases a lock or undoes an attempt.
 func Releases(words []string) bool { return Calls(words, "release", "handover", "turnrelease") }
@@ -147,17 +147,17 @@ func only(owned bool, name string) string {
 	return ""
 }
 
-// all returns the acquisitions of one step for several locks; see all.lua.
-func all(keys, args []string) (steps []Step) {
-	n := len(args) - 1
-	if n < 1 || len(keys)/3 != n || len(keys)%3 > 1 {
+// step returns the acquisitions of one step for several locks; see step.lua.
+func step(keys, args []string) (steps []Step) {
+	n := len(args) - 2
+	if n < 1 || len(keys) < 3*n {
 		return nil
 	}
-	for i, text := range args[1:] {
+	for i, text := range args[2:] {
 		if !strings.HasPrefix(text, "|") {
 			return nil
 		}
-		steps = append(steps, Step{"all", keys[i], Token(text), false})
+		steps = append(steps, Step{"step", keys[i], Token(text), false})
 	}
 	return steps
 }

@@ -41,11 +41,16 @@ func TestSteps(t *testing.T) {
 		"EVALSHA x 5 k w f q g 10:abc 12200":             {{"force", "k", "10:abc", false}},
 		"EVALSHA x 5 k w f g l 1 1 9 |a|1| 12200 0000000000000007|b|": {
 			{"acquire", "k", "a", true}, {"release", "l", "b", true}},
-		"EVALSHA x 1 g 12200":                nil,
-		"EVALSHA x 1 g 12200 new":            nil,
-		"EVAL x 1 k":                         nil,
-		"DELEX k IFEQ 0000000000000007|a|1|": {{"release", "k", "a", false}},
-		"DELIFEQ k 0000000000000007|a|1|":    {{"release", "k", "a", false}},
+		"EVALSHA x 6 k l v w f f 1000 2 |a|1| |b|1|": {
+			{"step", "k", "a", false}, {"step", "l", "b", false}},
+		"EVALSHA x 9 k l g v w x f f m 1000:12200 1 |a|1| |b|1|": {
+			{"step", "k", "a", false}, {"step", "l", "b", false}},
+		"EVALSHA x 4 k w f m 1000:12200 1 |a|1|": {{"step", "k", "a", false}},
+		"EVALSHA x 1 g 12200":                    nil,
+		"EVALSHA x 1 g 12200 new":                nil,
+		"EVAL x 1 k":                             nil,
+		"DELEX k IFEQ 0000000000000007|a|1|":     {{"release", "k", "a", false}},
+		"DELIFEQ k 0000000000000007|a|1|":        {{"release", "k", "a", false}},
 	} {
 		if got := wire.Steps(strings.Fields(call)); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, want %v", call, got, want)
