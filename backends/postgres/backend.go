@@ -17,7 +17,7 @@ import (
 )
 
 // Backend is the store of locks behind a Client of [New]. It implements locker.Backend, locker.Queuer, locker.Verifier,
-// locker.Binder, locker.ManyAcquirer, inspect.Inspector and inspect.TokenRaiser.
+// locker.Binder, locker.ManyAcquirer, locker.SomeAcquirer, inspect.Inspector and inspect.TokenRaiser.
 type Backend struct {
 	options
 	pool    *pgxpool.Pool
@@ -208,6 +208,19 @@ var errStep = fmt.Errorf("more than %d locks are not acquired in one step: %w", 
 
 // AcquireMany implements [locker.ManyAcquirer], in one transaction, for up to 64 locks.
 func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	some, err := b.AcquireSome(ctx, reqs, len(reqs), nil)
+	grants := make([]locker.Grant, len(some))
+	for i, g := range some {
+		grants[i] = *g
+	}
+	return grants, err
+}
+
+// AcquireSome implements [locker.SomeAcquirer], in one transaction, for up to 64 locks. If the answer depends on other
+// transactions that are changing some of the locks, it takes a second one, which waits for those.
+func (b *Backend) AcquireSome(
+	ctx context.Context, reqs []locker.Request, n int, gates []string,
+) ([]*locker.Grant, error) {
 	if len(reqs) > maxStep {
 		return nil, errStep
 	}
@@ -215,13 +228,16 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 		return nil, err
 	}
 	defer b.background.Done()
-	names, tokens := make([][]byte, len(reqs)), make([]string, len(reqs))
+	names, tokens, closed := make([][]byte, len(reqs)), make([]string, len(reqs)), make([][]byte, len(gates))
 	for i, req := range reqs {
 		names[i], tokens[i] = b.name(req.Key), req.Token
 	}
+	for i, gate := range gates {
+		closed[i] = b.name(gate)
+	}
 	type answer struct {
-		fences  []int64
-		refused *int // counts from 1; nil: all locks are granted
+		fences  []*int64
+		refused *int // counts from 1, the gates after the locks
 		attempt      // of the lock that is refused
 	}
 	read := func(row pgx.Row) (a answer, err error) {
@@ -231,8 +247,14 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 		a.set(nil, remaining, label)
 		return a, err
 	}
-	a, err := request(ctx, b, read, b.sql.acquireMany,
-		names, tokens, reqs[0].Label, microseconds(reqs[0].TTL))
+	step := func(wait bool) (answer, error) {
+		return request(ctx, b, read, b.sql.acquireSome,
+			names, tokens, reqs[0].Label, microseconds(reqs[0].TTL), n, closed, wait)
+	}
+	a, err := step(n == len(reqs))
+	if err == nil && a.fences == nil && a.refused == nil {
+		a, err = step(true)
+	}
 	switch {
 	case err != nil:
 		for i, req := range reqs {
@@ -240,11 +262,22 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 		}
 		return nil, unavailable(err)
 	case a.refused != nil:
-		return nil, &locker.Error{Op: "trylock", Key: reqs[*a.refused-1].Key, Err: &a.held}
+		i := *a.refused - 1
+		key := ""
+		if i < len(reqs) {
+			key = reqs[i].Key
+		} else {
+			key = gates[i-len(reqs)]
+		}
+		return nil, &locker.Error{Op: "trylock", Key: key, Err: &a.held}
+	case a.fences == nil:
+		return nil, &locker.HeldError{}
 	}
-	grants := make([]locker.Grant, len(reqs))
+	grants := make([]*locker.Grant, len(reqs))
 	for i, fence := range a.fences {
-		grants[i].Fence = uint64(fence)
+		if fence != nil {
+			grants[i] = &locker.Grant{Fence: uint64(*fence)}
+		}
 	}
 	return grants, nil
 }

@@ -84,7 +84,7 @@ func testWaitsForTheDisk(t *testing.T, s *pgtest.Server) {
 		{acquire, "off", "on"},
 		{acquire, "local", "on"},
 		{acquire, "remote_apply", "remote_apply"},
-		{"SELECT locker.acquire_many('{disk}', '{disk token}', '', 60000000)", "off", "on"},
+		{"SELECT locker.acquire_some('{disk}', '{disk token}', '', 60000000, 1, '{}', true)", "off", "on"},
 		{"SELECT locker.extend('disk', 'disk token', 60000000)", "off", "on"},
 		{"SELECT locker.force_release('disk', '')", "off", "on"},
 		{"SELECT locker.release('disk', 'disk token', 60000000)", "off", "on"}, // the lock is kept

@@ -89,14 +89,15 @@ func New(pool *pgxpool.Pool, opts ...Option) *locker.Client {
 
 // statements are the requests, for one schema.
 type statements struct {
-	acquire, acquireMany, extend, release, undo, verify, inTx, inspect, forceRelease, raiseTokens string
+	acquire, acquireSome, extend, release, undo, verify, inTx, inspect, forceRelease, raiseTokens string
 }
 
 func newStatements(schema string) statements {
 	call := func(text string) string { return "SELECT * FROM " + pgx.Identifier{schema}.Sanitize() + "." + text }
 	return statements{
-		acquire:      call("acquire($1::bytea, $2::text, $3::text, $4::bigint, $5::text, $6::text)"),
-		acquireMany:  call("acquire_many($1::bytea[], $2::text[], $3::text, $4::bigint)"),
+		acquire: call("acquire($1::bytea, $2::text, $3::text, $4::bigint, $5::text, $6::text)"),
+		acquireSome: call("acquire_some($1::bytea[], $2::text[], $3::text, $4::bigint, $5::int, $6::bytea[], " +
+			"$7::boolean)"),
 		extend:       call("extend($1::bytea, $2::text, $3::bigint, $4::boolean)"),
 		release:      call("release($1::bytea, $2::text, $3::bigint)"),
 		undo:         call("undo($1::bytea, $2::text, $3::text, $4::bigint)"),

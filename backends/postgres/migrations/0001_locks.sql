@@ -123,6 +123,10 @@ BEGIN
 		SELECT v.ctid FROM @schema@.undone v WHERE v.until < limit_at FOR UPDATE SKIP LOCKED));
 END $$;
 
+CREATE FUNCTION @schema@.until(expires timestamptz, t timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+	SELECT greatest(0, ceil(extract(epoch FROM expires - t) * 1000000))::bigint;
+$$;
+
 -- look says whether a request may be granted the lock (free). If so, no other transaction can take it before this one
 -- ends. Otherwise it describes the owner. fence is that of an earlier delivery of the same request, which was granted.
 -- mine is the place of the request in the queue. The clock is read after the locks were taken, because a request may
@@ -148,7 +152,7 @@ BEGIN
 	IF a_ticket <> '' THEN
 		SELECT w.place INTO mine FROM @schema@.waiters w WHERE w.name = a_name AND w.ticket = a_ticket;
 	END IF;
-	remaining := greatest(0, ceil(extract(epoch FROM l.expires - t) * 1000000));
+	remaining := @schema@.until(l.expires, t);
 	label := CASE WHEN l.expires > t THEN l.label ELSE '' END;
 	IF (l.name IS NULL OR l.expires <= t) AND NOT EXISTS (
 		SELECT FROM @schema@.waiters w
@@ -217,39 +221,93 @@ BEGIN
 	END IF;
 END $$;
 
--- acquire_many grants all locks, or describes the owner of one that is not free, whose number refused is. It looks at
--- all locks before it grants the first one: a refusal that has to take grants back is an error in the server's log. The
--- advisory locks are taken in one order, so that two calls cannot wait for each other.
-CREATE FUNCTION @schema@.acquire_many(
-	a_names bytea[], a_tokens text[], a_label text, a_ttl bigint,
+-- acquire_some grants the first free ones of several locks, as many as are wanted, or none. If it refuses, it describes
+-- the owner of a lock, whose number refused is. The numbers of the gates follow those of the locks: nobody may hold or
+-- wait for a gate. It looks at all locks before it grants the first one: a refusal that has to take grants back is an
+-- error in the server's log.
+--
+-- Without a_wait, it passes over locks that another transaction is changing, so callers that come at the same time get
+-- different locks and do not wait for each other's commits. If it cannot tell then whether enough locks are free, it
+-- returns nothing. With a_wait, it waits for those transactions first.
+--
+-- The advisory locks that it may have to wait for are taken in one order, and before all others. So two calls cannot
+-- wait for each other. Those of the gates are shared, because it only looks at them.
+CREATE FUNCTION @schema@.acquire_some(
+	a_names bytea[], a_tokens text[], a_label text, a_ttl bigint, a_want int, a_gates bytea[], a_wait boolean,
 	OUT fences bigint[], OUT refused int, OUT remaining bigint, OUT label text
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	was record;
-	s bigint;
+	t timestamptz;
+	own int;
+	held int;              -- the first lock that another owner has at the time t
+	places int[];          -- the locks that no other owner has then, beginning with the own ones
+	chosen int[] := '{}';
+	grants bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(a_names)]);
+	i int;
 BEGIN
 	PERFORM @schema@.settle();
-	FOR s IN SELECT DISTINCT @schema@.slot(n) FROM unnest(a_names) n ORDER BY 1 LOOP
-		PERFORM pg_advisory_xact_lock(s);
+	FOR was IN
+		SELECT l.slot, bool_or(l.changes) AS changes FROM (
+			SELECT @schema@.slot(g) AS slot, false AS changes FROM unnest(a_gates) g
+			UNION ALL SELECT @schema@.slot(n), true FROM unnest(a_names) n WHERE a_wait
+		) l GROUP BY l.slot ORDER BY l.slot
+	LOOP
+		IF was.changes THEN
+			PERFORM pg_advisory_xact_lock(was.slot);
+		ELSE
+			PERFORM pg_advisory_xact_lock_shared(was.slot);
+		END IF;
 	END LOOP;
-	FOR i IN 1 .. cardinality(a_names) LOOP
-		SELECT * INTO was FROM @schema@.look(a_names[i], a_tokens[i], '');
-		IF was.fence IS NULL AND NOT was.free THEN
-			refused := i;
-			remaining := was.remaining;
-			label := was.label;
-			fences := NULL;
+	t := clock_timestamp();
+	SELECT count(*) FILTER (WHERE k.token = n.token), min(n.i) FILTER (WHERE k.token <> n.token),
+		coalesce(array_agg(n.i::int ORDER BY k.name IS NULL, n.i) FILTER (WHERE k.name IS NULL OR k.token = n.token), '{}')
+	INTO own, held, places
+	FROM unnest(a_names, a_tokens) WITH ORDINALITY n(name, token, i)
+	LEFT JOIN @schema@.locks k ON k.name = n.name AND k.expires > t;
+	IF own < a_want THEN
+		SELECT cardinality(a_names) + g.i, @schema@.until(k.expires, t), k.label INTO refused, remaining, label
+		FROM unnest(a_gates) WITH ORDINALITY g(name, i)
+		LEFT JOIN @schema@.locks k ON k.name = g.name AND k.expires > t
+		WHERE k.name IS NOT NULL OR EXISTS (
+			SELECT FROM @schema@.waiters w WHERE w.name = g.name AND @schema@.present(w.seen, t)
+		) ORDER BY g.i LIMIT 1;
+		IF FOUND THEN
 			RETURN;
 		END IF;
-		fences := array_append(fences, was.fence);
+	END IF;
+	IF cardinality(places) < a_want THEN
+		refused := held;
+		SELECT @schema@.until(k.expires, t), k.label INTO remaining, label
+		FROM @schema@.locks k WHERE k.name = a_names[held];
+		RETURN;
+	END IF;
+	FOREACH i IN ARRAY places LOOP
+		EXIT WHEN cardinality(chosen) = a_want;
+		IF a_wait OR pg_try_advisory_xact_lock(@schema@.slot(a_names[i])) THEN
+			SELECT * INTO was FROM @schema@.look(a_names[i], a_tokens[i], '');
+			IF was.fence IS NOT NULL OR was.free THEN
+				chosen := chosen || i;
+				grants[i] := was.fence;
+			ELSIF a_wait THEN
+				refused := i;
+				remaining := was.remaining;
+				label := was.label;
+			END IF;
+		END IF;
 	END LOOP;
-	FOR i IN 1 .. cardinality(a_names) LOOP
-		IF fences[i] IS NULL THEN
-			fences[i] := @schema@.grant_lock(a_names[i], a_tokens[i], a_label, a_ttl, NULL);
+	IF cardinality(chosen) < a_want THEN
+		RETURN;
+	END IF;
+	refused := NULL;
+	FOREACH i IN ARRAY chosen LOOP
+		IF grants[i] IS NULL THEN
+			grants[i] := @schema@.grant_lock(a_names[i], a_tokens[i], a_label, a_ttl, NULL);
 		ELSE -- the same request once more
 			PERFORM @schema@.extend(a_names[i], a_tokens[i], a_ttl);
 		END IF;
 	END LOOP;
+	fences := grants;
 END $$;
 
 -- owner says whether a token has a lock: held, gone or taken.
