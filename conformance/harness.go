@@ -58,6 +58,10 @@ type Harness struct {
 	// skipped.
 	Steps bool
 
+	// Some declares that some of several locks that share a hash slot are acquired in one step, if nobody holds or waits
+	// for a gate: a backend is a [locker.SomeAcquirer]. If it is false, the Lockers may say that they cannot.
+	Some bool
+
 	// Retries declares that the Lockers of Store.Client repeat failed requests, as middleware/retry does. The TTL of a
 	// lease may then count from a later request. If it is true, the property LatencyCounts is skipped.
 	Retries bool

@@ -66,6 +66,13 @@ var manyProperties = []property[Harness]{
 			"although it acquires nothing.",
 		manyInOneStep,
 	},
+	{
+		"SomeInOneStep",
+		"TryLockMany acquires as many of several free locks of one hash slot as it is asked for; if Some is not declared, " +
+			"it may fail with errors.ErrUnsupported instead.",
+		"Semaphores ask for each lock by itself only if that error tells them to.",
+		someInOneStep,
+	},
 }
 
 // manyBackendProperties are those of a backend that implements locker.ManyAcquirer.
@@ -382,16 +389,21 @@ func steppers(t testing.TB, h Harness, n int) ([]stepper, Store) {
 	return steppers, s
 }
 
-// stepMethods returns AcquireMany of b as a method, if b has it.
-func stepMethods(b locker.Backend) []method {
-	s, ok := b.(stepper)
-	if !ok {
-		return nil
+// stepMethods returns AcquireMany and AcquireSome of b as methods, if b has them.
+func stepMethods(b locker.Backend) (ms []method) {
+	if s, ok := b.(stepper); ok {
+		ms = append(ms, method{"AcquireMany", func(ctx context.Context) error {
+			_, err := acquireMany(ctx, s, requests(oneSlot(), longTTL))
+			return err
+		}})
 	}
-	return []method{{"AcquireMany", func(ctx context.Context) error {
-		_, err := acquireMany(ctx, s, requests(oneSlot(), longTTL))
-		return err
-	}}}
+	if s, ok := b.(locker.SomeAcquirer); ok {
+		ms = append(ms, method{"AcquireSome", func(ctx context.Context) error {
+			_, _, err := acquireSome(ctx, chooser{b, s}, requests(places(), longTTL), 1, gate)
+			return err
+		}})
+	}
+	return ms
 }
 
 // requests makes the requests for a step as a Client does.

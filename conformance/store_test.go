@@ -20,6 +20,7 @@ import (
 type store struct {
 	acquire, queue          acquireCall
 	acquireMany             func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error)
+	acquireSome             someCall
 	extend, release, verify ownerCall
 	inspect                 func(ctx context.Context, key string) (inspect.Inspection, error)
 	forceRelease            func(ctx context.Context, key, owner string) (inspect.Inspection, error)
@@ -74,7 +75,14 @@ func newStore() *store {
 	s := &store{mem: memory.NewBackend(), last: map[string]grant{}, foreign: map[string]bool{}}
 	s.acquire = s.attempt(s.mem.Acquire)
 	s.queue = s.attempt(s.mem.Queue)
-	s.acquireMany = s.attemptMany
+	s.acquireMany = func(ctx context.Context, reqs []locker.Request) (grants []locker.Grant, err error) {
+		some, err := s.attemptSome(ctx, reqs, len(reqs), nil)
+		for _, g := range some {
+			grants = append(grants, *g)
+		}
+		return grants, err
+	}
+	s.acquireSome = s.attemptSome
 	extend := s.operation(s.mem.Extend, func(g *grant, req locker.Request) {
 		if end := time.Now().Add(req.TTL); end.After(g.ends) {
 			g.ends = end
@@ -217,17 +225,19 @@ func (s *store) attempt(do acquireCall) acquireCall {
 	}
 }
 
-func (s *store) attemptMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+func (s *store) attemptSome(
+	ctx context.Context, reqs []locker.Request, n int, gates []string,
+) ([]*locker.Grant, error) {
 	loses, err := s.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
-	grants, err := s.mem.AcquireMany(ctx, reqs)
-	for _, req := range reqs {
+	grants, err := s.mem.AcquireSome(ctx, reqs, n, gates)
+	for i, req := range reqs {
 		switch {
 		case loses:
 			_ = s.mem.Release(context.Background(), req)
-		case err == nil:
+		case err == nil && grants[i] != nil:
 			s.granted(req)
 		}
 	}
@@ -418,6 +428,12 @@ func (c *client) AcquireMany(ctx context.Context, reqs []locker.Request) ([]lock
 	return c.acquireMany(ctx, reqs)
 }
 
+func (c *client) AcquireSome(
+	ctx context.Context, reqs []locker.Request, n int, gates []string,
+) ([]*locker.Grant, error) {
+	return c.acquireSome(ctx, reqs, n, gates)
+}
+
 func (c *client) Extend(ctx context.Context, req locker.Request) error  { return c.extend(ctx, req) }
 func (c *client) Release(ctx context.Context, req locker.Request) error { return c.release(ctx, req) }
 func (c *client) Verify(ctx context.Context, req locker.Request) error  { return c.verify(ctx, req) }
@@ -490,7 +506,7 @@ func harness(f flaw) Harness {
 		role = queues
 	}
 	_, fifo := role(&client{}).(locker.Queuer)
-	h := Harness{Bubble: notCalled, FIFO: fifo, Labels: true, Verifies: true, Wanted: fifo, Steps: true}
+	h := Harness{Bubble: notCalled, FIFO: fifo, Labels: true, Verifies: true, Wanted: fifo, Steps: true, Some: true}
 	h.Store = func(testing.TB) Store {
 		s := newStore()
 		if f.store != nil {

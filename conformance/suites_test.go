@@ -24,7 +24,7 @@ var sound = []flaw{
 var oneLock = slices.Concat(lockerProperties, backendProperties)
 
 // backendSuite is what RunBackend checks.
-var backendSuite = slices.Concat(oneLock, manyProperties, manyBackendProperties)
+var backendSuite = slices.Concat(oneLock, manyProperties, manyBackendProperties, someProperties)
 
 // Each flaw is noticed by the listed properties and by no others.
 func TestSuitesCatchFlaws(t *testing.T) {
@@ -37,7 +37,7 @@ func TestSuitesCatchFlaws(t *testing.T) {
 		"of lockers":   {lockerFlaws, lockerProperties},
 		"of stores":    {storeFlaws, oneLock},
 		"known bugs":   {knownBugs, oneLock},
-		"of many keys": {manyFlaws, backendSuite},
+		"of many keys": {slices.Concat(manyFlaws, someFlaws), backendSuite},
 	} {
 		for _, f := range short.Part(t, 3, tt.flaws) {
 			t.Run(what+"/"+f.name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestEveryPropertyHasAFlaw(t *testing.T) {
 		ofLockers[p.name] = true
 	}
 	var alone []string
-	for _, f := range slices.Concat(lockerFlaws, storeFlaws, knownBugs, manyFlaws) {
+	for _, f := range slices.Concat(lockerFlaws, storeFlaws, knownBugs, manyFlaws, someFlaws) {
 		seen := slices.DeleteFunc(slices.Clone(f.fails), func(name string) bool { return !ofLockers[name] })
 		switch {
 		case f.broad:

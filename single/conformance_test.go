@@ -36,7 +36,7 @@ func TestConformanceOf(t *testing.T) {
 
 func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 	conformance.RunLocker(t, conformance.Harness{
-		FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true,
+		FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
 			return conformance.Store{
@@ -59,7 +59,7 @@ func conformMixedDrivers(t *testing.T) {
 	t.Parallel()
 	names := drivers.Names()
 	conformance.RunLocker(t, conformance.Harness{
-		FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true,
+		FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
 			n := 0

@@ -57,7 +57,7 @@ func TestConformance(t *testing.T) {
 			conformance.RunLocker(t, conformance.Harness{
 				Bubble: virtual.Test,
 				FIFO:   true,
-				Labels: true, Verifies: true, Wanted: true, Steps: true,
+				Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 				Store: func(testing.TB) conformance.Store {
 					store := &forgetful{Backend: memory.NewBackend()}
 					middleware := tracing.New(s.opts()...)

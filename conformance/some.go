@@ -1,0 +1,316 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// someProperties are those of a backend that implements locker.SomeAcquirer.
+var someProperties = []property[Harness]{
+	{
+		"SomeFirstFree",
+		"AcquireSome acquires as many locks as are wanted, the first ones that are free, and no others; each is granted to " +
+			"the token of its request.",
+		"The Client renews and releases what it is granted: a lock more would stay taken for a whole TTL, and a lock " +
+			"less protects nothing.",
+		someFirstFree,
+	},
+	{
+		"SomeOrNothing",
+		"AcquireSome that finds fewer locks free than are wanted acquires none of them.",
+		"Callers that each have a part of what they want would keep each other from the rest.",
+		someOrNothing,
+	},
+	{
+		"SomeGateRefuses",
+		"AcquireSome acquires nothing while somebody holds one of the gates, and names it; it does not acquire the gates.",
+		"Who holds the gate waits for locks to become free: callers that do not wait would take them away.",
+		someGateRefuses,
+	},
+	{
+		"SomeQueueAtTheGateRefuses",
+		"AcquireSome acquires nothing while somebody waits in the queue for one of the gates, also if its holder has died.",
+		"Who waits for the gate has waited for longer than a caller that has just come.",
+		someQueueAtTheGateRefuses,
+	},
+	{
+		"SomeOvertakeNobody",
+		"AcquireSome is not granted a lock that callers wait for in the queue, also if its holder has died.",
+		"Who waits for that lock has waited for longer than a caller that has just come.",
+		someOvertakeNobody,
+	},
+	{
+		"SomeTwiceAreGrantedTwice",
+		"AcquireSome is idempotent for its own tokens: if it is executed twice, it is granted the same locks twice and no " +
+			"others, also if a gate was taken and a lock has become free in between.",
+		"Client libraries and proxies repeat requests that were not answered: the owner would have more locks than it " +
+			"knows of, or be told that it has none.",
+		someTwiceAreGrantedTwice,
+	},
+	{
+		"SomeLostReplyLeavesNothing",
+		"If the reply to AcquireSome is lost, AcquireSome is granted or fails with ErrUnavailable but never with ErrHeld, " +
+			"and none of the locks is left behind.",
+		"Nobody knows which of the locks were acquired: each that is not undone blocks everybody for a whole TTL.",
+		someLostReplyLeavesNothing,
+	},
+}
+
+// Keys of locks and of a gate that share a hash slot.
+func places() []string { return []string{"{some}0", "{some}1", "{some}2", "{some}3"} }
+
+const gate = "{some}gate"
+
+// chooser is a Backend that can acquire some of several locks in one step.
+type chooser struct {
+	locker.Backend
+	locker.SomeAcquirer
+}
+
+// choosers makes n Backends for a fresh store, and skips the property unless they implement SomeAcquirer.
+func choosers(t testing.TB, h Harness, n int) ([]chooser, Store) {
+	t.Helper()
+	bs, s := backends(t, h, n)
+	choosers := make([]chooser, n)
+	for i, b := range bs {
+		some, ok := b.(locker.SomeAcquirer)
+		if !ok {
+			t.Skip("the Backend does not implement locker.SomeAcquirer: semaphores take a round trip more")
+		}
+		choosers[i] = chooser{b, some}
+	}
+	return choosers, s
+}
+
+// acquireSome makes one attempt to acquire n of reqs. taken are the numbers of those that were acquired.
+func acquireSome(
+	ctx context.Context, b chooser, reqs []locker.Request, n int, gates ...string,
+) (some []*holding, taken []int, err error) {
+	sent := time.Now()
+	grants, err := b.AcquireSome(ctx, reqs, n, gates)
+	for i, g := range grants {
+		if g != nil {
+			some, taken = append(some, held(b.Backend, reqs[i], sent, *g)), append(taken, i)
+		}
+	}
+	return some, taken, err
+}
+
+// grabSome is acquireSome of locks of which enough are free.
+func grabSome(
+	t testing.TB, b chooser, reqs []locker.Request, n int, gates ...string,
+) (some []*holding, taken []int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+	defer cancel()
+	err := within(t, "AcquireSome of free locks", hangLimit, func() (err error) {
+		some, taken, err = acquireSome(ctx, b, reqs, n, gates...)
+		return err
+	})
+	if err != nil || len(some) != n {
+		t.Fatalf("AcquireSome of %d of %d locks of one hash slot, of which enough are free: expected that many grants, "+
+			"seen %d, %v", n, len(reqs), len(some), err)
+	}
+	return some, taken
+}
+
+// refusedSome checks that AcquireSome acquires nothing.
+func refusedSome(t testing.TB, what string, b chooser, reqs []locker.Request, n int, gates ...string) error {
+	t.Helper()
+	some, taken, err := acquireSome(t.Context(), b, reqs, n, gates...)
+	if len(some) > 0 {
+		t.Errorf("AcquireSome %s: expected no grant, seen those of the locks %d", what, taken)
+	}
+	for _, o := range some {
+		o.must(t)
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		wantKind(t, "AcquireSome "+what, err, locker.ErrHeld)
+	}
+	return err
+}
+
+func someFirstFree(t testing.TB, h Harness) {
+	bs, _ := choosers(t, h, 2)
+	keys := places()
+	for i, key := range keys[:2] {
+		holder := grab(t, bs[1], key, longTTL)
+		some, taken := grabSome(t, bs[0], requests(keys, longTTL), 2, gate)
+		if want := [][]int{{1, 2}, {0, 2}}[i]; !slices.Equal(taken, want) {
+			t.Errorf("AcquireSome of two locks, number %d of which is held: expected the locks %d, seen %d", i, want, taken)
+		}
+		grab(t, bs[1], keys[3], longTTL).must(t)
+		for _, o := range some {
+			if _, err := acquire(t.Context(), bs[1], o.req.Key, longTTL); err == nil {
+				t.Errorf("expected nobody to be granted a lock of AcquireSome, seen %q granted", o.req.Key)
+			}
+			if err := o.extend(t.Context(), longTTL); err != nil {
+				t.Errorf("Extend of one of several locks: expected no error, seen %v", err)
+			}
+			o.must(t)
+		}
+		holder.must(t)
+		settled(t, bs[1], keys...)
+	}
+}
+
+func someOrNothing(t testing.TB, h Harness) {
+	bs, _ := choosers(t, h, 2)
+	keys := places()[:3]
+	for i, key := range keys {
+		holder := grab(t, bs[1], key, longTTL)
+		err := refusedSome(t, "of three locks of which one is held", bs[0], requests(keys, longTTL), 3, gate)
+		if errors.Is(err, locker.ErrHeld) && keyOf(err) != key {
+			t.Errorf("AcquireSome of locks of which %q is held: expected an error that names it, seen %v", key, err)
+		}
+		for _, other := range slices.Delete(slices.Clone(keys), i, i+1) {
+			grab(t, bs[1], other, longTTL).must(t)
+		}
+		holder.must(t)
+	}
+}
+
+func someGateRefuses(t testing.TB, h Harness) {
+	bs, _ := choosers(t, h, 2)
+	keys := places()
+	holder := grab(t, bs[1], gate, longTTL)
+	err := refusedSome(t, "while the gate is held", bs[0], requests(keys, longTTL), 1, gate)
+	if errors.Is(err, locker.ErrHeld) && keyOf(err) != gate {
+		t.Errorf("AcquireSome while %q is held: expected an error that names it, seen %v", gate, err)
+	}
+	for _, key := range keys {
+		grab(t, bs[1], key, longTTL).must(t)
+	}
+	some, _ := grabSome(t, bs[0], requests(keys, longTTL), 1)
+	some[0].must(t)
+	holder.must(t)
+	some, _ = grabSome(t, bs[0], requests(keys, longTTL), 1, gate)
+	grab(t, bs[1], gate, longTTL).must(t)
+	some[0].must(t)
+}
+
+// inherits has somebody wait for the lock of key, whose holder dies. It calls f again and again until the one that
+// waits is granted the lock.
+func inherits(t testing.TB, h Harness, b locker.Backend, key string, f func()) {
+	t.Helper()
+	if _, ok := b.(locker.Queuer); !ok {
+		t.Skip("the Backend does not implement locker.Queuer: its Client polls or is notified")
+	}
+	grab(t, b, key, h.short())
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+	defer cancel()
+	q := queue(ctx, b, key, longTTL)
+	q.waits(t)
+	for waiting := true; waiting; {
+		f()
+		select {
+		case <-q.done:
+			waiting = false
+		case <-time.After(time.Millisecond):
+		}
+	}
+	q.granted(t, "Queue of a lock whose holder has died to be granted", hangLimit).must(t)
+}
+
+func someQueueAtTheGateRefuses(t testing.TB, h Harness) {
+	bs, _ := choosers(t, h, 2)
+	inherits(t, h, bs[1].Backend, gate, func() {
+		_ = refusedSome(t, "while somebody waits for the gate", bs[0], requests(places(), longTTL), 1, gate)
+	})
+}
+
+func someOvertakeNobody(t testing.TB, h Harness) {
+	bs, _ := choosers(t, h, 2)
+	keys := places()[:2]
+	inherits(t, h, bs[1].Backend, keys[0], func() {
+		some, taken, err := acquireSome(t.Context(), bs[0], requests(keys, longTTL), 1, gate)
+		if slices.Contains(taken, 0) {
+			t.Error("AcquireSome of two locks of which somebody waits for one: expected the other one, seen that one")
+		}
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			wantKind(t, "AcquireSome of two locks of which somebody waits for one", err, locker.ErrHeld)
+		}
+		for _, o := range some {
+			o.must(t)
+		}
+	})
+}
+
+func someTwiceAreGrantedTwice(t testing.TB, h Harness) {
+	bs, _ := choosers(t, h, 2)
+	keys := places()[:3]
+	reqs := requests(keys, longTTL)
+	holder := grab(t, bs[1], keys[0], longTTL)
+	first, taken := grabSome(t, bs[0], reqs, 1, gate)
+	holder.must(t)
+	closed := grab(t, bs[1], gate, longTTL)
+	second, again, err := acquireSome(t.Context(), bs[0], reqs, 1, gate)
+	if err != nil || !slices.Equal(again, taken) {
+		t.Errorf("the same AcquireSome again: expected a grant of the locks %d, seen %d, %v", taken, again, err)
+	} else if second[0].req.Fence < first[0].req.Fence {
+		t.Errorf("the same AcquireSome again: expected token %d again, seen a smaller one, %d", first[0].req.Fence,
+			second[0].req.Fence)
+	}
+	closed.must(t)
+	first[0].must(t)
+	settled(t, bs[1], keys...)
+}
+
+func someLostReplyLeavesNothing(t testing.TB, h Harness) {
+	bs, s := choosers(t, h, 2)
+	if s.LoseReply == nil {
+		t.Skip("the harness has no LoseReply")
+	}
+	keys := places()
+	some, _ := grabSome(t, bs[0], requests(keys, longTTL), 2, gate) // so that connections and scripts exist
+	for _, o := range some {
+		o.must(t)
+	}
+	holder := grab(t, bs[1], keys[1], longTTL)
+	ctx, cancel := context.WithTimeout(t.Context(), slack)
+	defer cancel()
+	s.LoseReply()
+	err := within(t, "AcquireSome, its reply lost", slack, func() (err error) {
+		some, _, err = acquireSome(ctx, bs[0], requests(keys, longTTL), 2, gate)
+		return err
+	})
+	if err != nil {
+		wantKind(t, "AcquireSome of free locks, its reply lost", err, locker.ErrUnavailable)
+		some = nil
+	}
+	for _, o := range some {
+		o.must(t)
+	}
+	holder.must(t)
+	settled(t, bs[1], keys...)
+}
+
+// someInOneStep is the property SomeInOneStep of the Lockers.
+func someInOneStep(t testing.TB, h Harness) {
+	ls, _ := clients(t, h, 1)
+	for _, m := range []locker.Many{
+		{Keys: places(), N: 1}, {Keys: places(), N: 2, Gates: []string{gate}}, {Keys: places(), Gates: []string{gate}},
+	} {
+		leases, err := locker.TryLockMany(t.Context(), ls[0], m, locker.TTL(longTTL))
+		acquired := 0
+		for _, lease := range leases {
+			if lease != nil {
+				unlock(t, lease)
+				acquired++
+			}
+		}
+		want := m.N
+		if want == 0 {
+			want = len(m.Keys)
+		}
+		if able := h.Some || !errors.Is(err, errors.ErrUnsupported); able && (err != nil || acquired != want) {
+			t.Errorf("TryLockMany of %d of %d free locks: expected that many leases, seen %d, %v", want, len(m.Keys),
+				acquired, err)
+		}
+	}
+}
