@@ -162,8 +162,9 @@ func TestFirstFreeLocks(t *testing.T) {
 		s.s.Cmd(t, "SET", a.Fence(), script.CounterText(5e15))
 		s.node.Put(a.Fence(), script.CounterText(5e15))
 	}
+	names := []string{"{x}0", "{x}1", "{x}2", "{x}3"}
 	step := script.Step{
-		Attempts: attempts("a", "{x}0", "{x}1", "{x}2", "{x}3"), Want: 2, TTL: time.Minute, Gates: []script.Keys{gate.Keys},
+		Attempts: attempts("a", names...), Want: 2, TTL: time.Minute, Gates: []script.Keys{gate.Keys},
 	}
 	takes := func(when string, step script.Step, want ...int) {
 		t.Helper()
@@ -185,7 +186,7 @@ func TestFirstFreeLocks(t *testing.T) {
 		}
 	}
 	other, third := step, step
-	other.Attempts, third.Attempts = attempts("b", "{x}0", "{x}1", "{x}2", "{x}3"), attempts("c", "{x}0", "{x}1", "{x}2", "{x}3")
+	other.Attempts, third.Attempts = attempts("b", names...), attempts("c", names...)
 	third.Want = 1
 	s.do(attempts("holder", "{x}1")[0].Enqueue(time.Minute, 0, 0, ""))
 	takes("one lock is held", step, 0, 2)

@@ -1,0 +1,84 @@
+package contention
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/semaphore"
+)
+
+// Permits has several callers of each client contend for n permits, and judges from outside: no permit has two holders,
+// the tokens of each grow, and everything is given back.
+func Permits(t *testing.T, clients []*locker.Client, n int) {
+	t.Helper()
+	const callers, rounds = 3, 15
+	key, ttl := "permits", locker.TTL(30*time.Second)
+	var mu sync.Mutex
+	held, last := map[int]bool{}, map[int]uint64{}
+	most := 0
+	begin := func(p *semaphore.Permit) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, slot := range p.Slots() {
+			if held[slot] || slot >= n {
+				t.Errorf("permit %d is granted, and held is %v", slot, held)
+			}
+			if len(p.Slots()) == 1 && p.Fence() <= last[slot] {
+				t.Errorf("permit %d has the token %d after %d", slot, p.Fence(), last[slot])
+			}
+			held[slot], last[slot] = true, max(last[slot], p.Fence())
+		}
+		most = max(most, len(held))
+	}
+	var all sync.WaitGroup
+	for _, c := range clients {
+		for i := range callers {
+			s := semaphore.New(c, n)
+			if i == 0 {
+				s = s.Weight(2)
+			}
+			all.Go(func() {
+				for range rounds {
+					lease, err := s.Lock(t.Context(), key, ttl)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					p, _ := semaphore.PermitOf(lease)
+					begin(p)
+					time.Sleep(rand.N(5 * time.Millisecond))
+					mu.Lock()
+					for _, slot := range p.Slots() {
+						delete(held, slot)
+					}
+					mu.Unlock()
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if most != n {
+		t.Errorf("at most %d permits were held at a time, want %d", most, n)
+	}
+	names := []string{"{permits}#gate"}
+	for slot := range n {
+		names = append(names, fmt.Sprintf("{permits}#%d", slot))
+	}
+	for end := time.Now().Add(10 * time.Second); len(names) > 0; time.Sleep(10 * time.Millisecond) {
+		seen, err := clients[0].Inspect(t.Context(), names[0])
+		switch {
+		case err == nil && seen.State == inspect.Free && seen.Waiting == 0:
+			names = names[1:]
+		case time.Now().After(end):
+			t.Fatalf("%s is left behind: %+v, %v", names[0], seen, err)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package single_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/contention"
+	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/semaphore"
+	"github.com/golocker/locker/single"
+)
+
+// Clients contend for permits, with and without a restart guard.
+func TestPermitsOnAServer(t *testing.T) {
+	t.Parallel()
+	for i, opts := range [][]single.Option{nil, {single.Guard(time.Minute)}} {
+		each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+			s := redistest.Start(t)
+			if i == 1 {
+				d := build(t, s.Addr())
+				if err := single.Bootstrap(t.Context(), d, opts...); err != nil {
+					t.Fatal(err)
+				}
+				_ = d.Close()
+			}
+			var clients []*locker.Client
+			for range 4 {
+				clients = append(clients, closing(t, single.New(build(t, s.Addr()), opts...)))
+			}
+			contention.Permits(t, clients, 3)
+		})
+	}
+}
+
+// A free permit costs one call of one script, and so does each of those that are free beside others that are held.
+func TestFreePermitIsOneCommand(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		s := redistest.Start(t)
+		l := semaphore.New(closing(t, single.New(build(t, s.Addr()))), 3)
+		// At first, the server does not know the scripts.
+		eventually(t, 30*time.Second, "one call of a script for each permit", func() bool {
+			one := true
+			for range 3 {
+				before := roundTrips(t, s)
+				lease, err := l.Lock(t.Context(), "permits")
+				if err != nil {
+					t.Fatal(err)
+				}
+				one = one && roundTrips(t, s)-before == 1
+				defer unlockAll(t, lease)
+			}
+			return one
+		})
+	})
+}
+
+// Behind a cluster, a gate in another hash slot cannot be looked at in the same step, and nothing is sent. The same
+// holds for more locks than a step has room for.
+func TestStepsThatAreNotPossible(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var wire simnode.Wire
+		p := personalities["cluster"]
+		nodes := simnode.NewNodes(p.servers)
+		for _, n := range nodes {
+			n.Deliver = wire.Messages
+		}
+		b := backend(p.open(nodes, &wire))
+		some := b.(locker.SomeAcquirer)
+		reqs := func(n int) (reqs []locker.Request) {
+			for i := range n {
+				reqs = append(reqs, locker.Request{
+					Key: fmt.Sprintf("{x}%02d", i), Token: locker.NewToken(), TTL: time.Minute,
+				})
+			}
+			return reqs
+		}
+		for what, step := range map[string]struct {
+			locks int
+			gate  string
+		}{"a gate in another slot": {2, "y"}, "65 locks": {65, "{x}gate"}} {
+			_, err := some.AcquireSome(t.Context(), reqs(step.locks), 1, []string{step.gate})
+			if !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if _, err := some.AcquireSome(t.Context(), reqs(64), 1, []string{"{x}gate"}); err != nil {
+			t.Errorf("64 locks: %v", err)
+		}
+		_ = b.(io.Closer).Close()
+	})
+}
