@@ -237,7 +237,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 		queue = nil
 	}
 	if l, err = c.begin(trace, req, sent, o, queue); err == nil {
-		several.From(ctx).Answered()
+		several.From(ctx).Granted(o.alone())
 		takenFrom(ctx).add(l)
 	}
 	return l, err

@@ -196,7 +196,7 @@ func (c *Client) attemptMany(ctx context.Context, m Many, o options) ([]Lease, e
 	for _, l := range leases {
 		takenFrom(ctx).add(l)
 	}
-	several.From(ctx).Answered()
+	several.From(ctx).Granted(o.alone())
 	return all, nil
 }
 

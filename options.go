@@ -126,6 +126,10 @@ func (o *options) local(ctx context.Context) bool {
 	return !o.noLocal && o.minHold == 0 && o.maxHold == 0 && takenFrom(ctx) == nil
 }
 
+// alone reports whether the lease must not be shared with callers that come later: the options count from its
+// acquisition.
+func (o *options) alone() bool { return o.noRenewal || o.minHold > 0 || o.maxHold > 0 }
+
 func newOptions(opts []Option) options {
 	if len(opts) == 0 {
 		return defaultOptions

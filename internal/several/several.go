@@ -11,9 +11,11 @@ import (
 // Call is what is known of a call that acquires several locks: whether it waits, and since when the store fails. Each
 // Lock that is made for the call adds to it, and goes on from that.
 type Call struct {
-	mu     sync.Mutex
-	waits  bool      // Lock tolerates a failing store from the first attempt on
-	faulty time.Time // when the first contact began that has failed since the last answer; zero if there is none
+	mu      sync.Mutex
+	granted bool      // a lock was granted
+	alone   bool      // an option counts from the acquisition of a lock
+	waits   bool      // Lock tolerates a failing store from the first attempt on
+	faulty  time.Time // when the first contact began that has failed since the last answer; zero if there is none
 }
 
 type callKey struct{}
@@ -21,7 +23,7 @@ type callKey struct{}
 // With returns a context for the calls of Lock that are made for c.
 func (c *Call) With(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, c) }
 
-// From returns the Call that ctx belongs to, or nil. All methods but With work on a nil Call.
+// From returns the Call that ctx belongs to, or nil. The methods for Clients work on a nil Call.
 func From(ctx context.Context) *Call {
 	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
@@ -45,6 +47,25 @@ func (c *Call) Answered() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faulty = time.Time{}
+}
+
+// Granted records that the store has granted a lock. alone says that an option counts from its acquisition, as MaxHold
+// does, so that the lock cannot be shared with callers that come later.
+func (c *Call) Granted(alone bool) {
+	c.Answered()
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.granted, c.alone = true, c.alone || alone
+}
+
+// Shareable reports whether a Client has granted locks, none of them alone.
+func (c *Call) Shareable() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.granted && !c.alone
 }
 
 // Failing records the end of a Lock that has failed. since is when the first contact began that has failed since the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/ending"
@@ -14,6 +15,13 @@ import (
 // singles is how many places are asked for one after the other before more are asked for at once. Places that are
 // acquired at once and are not needed are given back, and other callers may find them held meanwhile.
 const singles = 3
+
+// few is how many places of a Group that is Together a caller waits for at first, and patience for how long. To wait
+// for all of them costs a request each, and all but one are given back if they become free together.
+const (
+	few      = 2
+	patience = 100 * time.Millisecond
+)
 
 // search looks for free places by a call of its Locker for each. If it ends without as many as it wants, or a lock is
 // lost before it has them, it gives everything back.
@@ -68,6 +76,9 @@ func (g *Group) search(ctx context.Context, n int, run func(s *search) error) (h
 			}()
 		}
 	}()
+	if g.Kept != nil {
+		s.watch(g.Kept, g.Kept.Key())
+	}
 	if err := run(s); err != nil {
 		return nil, err
 	}
@@ -87,7 +98,7 @@ func (s *search) lost() error {
 			return &lostError{l.Key()}
 		}
 	}
-	return nil
+	return s.group.keptLost()
 }
 
 // settle releases the gates and the leases, and gives back what calls still in progress acquire.
@@ -174,26 +185,46 @@ func (s *search) wait(opts []locker.Option) error {
 	return nil
 }
 
-// ask calls acquire for the given places, all at once. It returns when the search has as many as it wants, or all calls
-// have answered.
+// ask calls acquire for the given places, all at once. It returns when the search has as many as it wants, or cannot
+// get them any more.
 func (s *search) ask(
 	places []int, acquire func(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error),
 	opts []locker.Option,
 ) error {
-	for _, i := range places {
-		s.pending++
-		go func() {
-			a := answer{slot: i}
-			defer func() {
-				a.panicked = recover()
-				s.answers <- a
+	begin := func(places []int) {
+		for _, i := range places {
+			s.pending++
+			go func() {
+				a := answer{slot: i}
+				defer func() {
+					a.panicked = recover()
+					s.answers <- a
+				}()
+				a.lease, a.err = acquire(s.ctx, s.group.Slots[i], opts...)
 			}()
-			a.lease, a.err = acquire(s.ctx, s.group.Slots[i], opts...)
-		}()
+		}
 	}
-	for s.pending > 0 && len(s.held.Slots) < s.n {
-		a := <-s.answers
-		s.pending--
+	var rest <-chan time.Time
+	if s.group.Together && s.n == 1 && len(places) > few {
+		later := time.NewTimer(patience)
+		defer later.Stop()
+		rest = later.C
+		begin(places[:few])
+		places = places[few:]
+	} else {
+		begin(places)
+		places = nil
+	}
+	for len(s.held.Slots) < s.n && len(s.held.Slots)+s.pending+len(places) >= s.n {
+		var a answer
+		select {
+		case a = <-s.answers:
+			s.pending--
+		case <-rest:
+			begin(places)
+			rest, places = nil, nil
+			continue
+		}
 		switch {
 		case a.panicked != nil:
 			panic(a.panicked)

@@ -27,6 +27,14 @@ type Group struct {
 	Key    string   // as the callers know it
 	Slots  []string // the names of the locks that stand for the places, by number
 	Gates  []string // the names of the gates, in the order in which they are acquired
+
+	// Kept is what the caller has of the key already, or nil. A call fails when it is lost, with an error that matches
+	// locker.ErrUnavailable.
+	Kept locker.Lease
+
+	// Together says that the places are mostly held or free together. Who needs one then waits for a few of them, and for
+	// the others only after a while.
+	Together bool
 }
 
 // Held is what a call has acquired.
@@ -70,7 +78,7 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 		ctx = call.With(ctx)
 	}
 	for tries := 0; ; tries++ {
-		held, err := g.step(ctx, n, g.Gates, opts)
+		held, err := g.first(ctx, n, opts)
 		switch {
 		case err == nil:
 			return held, nil
@@ -83,7 +91,7 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 			return nil, g.about("lock", err)
 		}
 		held, err = g.search(ctx, n, func(s *search) error { return s.wait(opts) })
-		if lost := (*lostError)(nil); !errors.As(err, &lost) {
+		if lost := (*lostError)(nil); !errors.As(err, &lost) || g.keptLost() != nil {
 			return held, g.about("lock", err)
 		}
 		call.Wait()
@@ -96,7 +104,7 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 
 // TryLock makes one attempt to acquire n places. The error is of type *locker.Error.
 func (g *Group) TryLock(ctx context.Context, n int, opts []locker.Option) (*Held, error) {
-	held, err := g.step(ctx, n, g.Gates, opts)
+	held, err := g.first(ctx, n, opts)
 	if errors.Is(err, errors.ErrUnsupported) {
 		held, err = g.search(ctx, n, func(s *search) error { return s.try(opts) })
 	}
@@ -128,6 +136,25 @@ func (e *lostError) Is(target error) bool { return target == locker.ErrUnavailab
 func anewDelay(n int) time.Duration {
 	d := min(time.Second, 2*time.Millisecond<<min(n, 10))
 	return d/2 + rand.N(d/2)
+}
+
+// first acquires n places in one step, unless somebody waits.
+func (g *Group) first(ctx context.Context, n int, opts []locker.Option) (*Held, error) {
+	held, err := g.step(ctx, n, g.Gates, opts)
+	if err != nil || g.keptLost() == nil {
+		return held, err
+	}
+	s := &search{group: g}
+	s.settle(several.Undo(ctx), held.Leases)
+	return nil, g.keptLost()
+}
+
+// keptLost returns an error if the caller has lost what it has of the key.
+func (g *Group) keptLost() error {
+	if g.Kept != nil && g.Kept.Err() != nil {
+		return &lostError{g.Kept.Key()}
+	}
+	return nil
 }
 
 // step acquires n places in one step. The error matches errors.ErrUnsupported if that is not possible.

@@ -1,0 +1,76 @@
+// Package rwlock lets many readers or one writer in the whole fleet hold a key at a time, on any [locker.Locker].
+//
+//	rw := rwlock.New(l) // one for the whole process
+//	err := locker.Do(ctx, rw.Shared(), "config", read)
+//	err = locker.Do(ctx, rw.Exclusive(), "config", migrate)
+//
+// [RWLock.Shared], [RWLock.Exclusive] and [RWLock.Upgradeable] return Lockers for the same keys, so that all that works
+// with Lockers works with them: locker.Do and TryDo, options, middleware, and election.Run. [Downgrade] makes a writer
+// a reader, and [Upgrade] an upgradeable reader a writer, without a gap in which another writer could come.
+//
+// # How it works
+//
+// A key has 64 slots, each of which is a lock of its own: key "config" has {config}#rw0 to {config}#rw63. A reader
+// holds one of them, and a writer all. So each holder has a lease of its own, which ends with its own TTL if the holder
+// crashes, is renewed, and is lost and noticed as lost, as every lock is. A writer's lease is lost when one of its
+// slots is. There is no counter of readers that could be wrong, and no list of them that a clock must clean up. All
+// names have the same hash slot of a Redis Cluster.
+//
+// A lock that is free takes one round trip in memory, on one Redis and in PostgreSQL. Others wait for the gate, the lock
+// {config}#rwgate. Only the holder of the gate waits for slots, and while it waits, nobody overtakes it. A writer takes
+// the lock {config}#rwintent before the gate, waits for all slots at the same time, and opens both when it has them.
+// If it loses one of these locks meanwhile, it gives everything back and begins anew. An upgradeable holder has the
+// intent lock and a slot, and Upgrade waits for the gate and the other slots.
+//
+// On other stores, a reader takes two round trips and a writer four. On Redlock, each slot is held on a majority of the
+// nodes.
+//
+// # Who comes first
+//
+// Readers and a writer are served in the order of their arrival at the gate, as far as the store serves those that wait
+// for a lock in order (Redlock and NATS promise no order). Readers that wait one behind the other are in together. So
+// neither class starves:
+//
+//   - A reader waits for the writers that were at the gate before it. There is at most one at a time.
+//   - A writer that has the intent lock is overtaken only by readers that are at the gate already, and by those that
+//     share a slot as described below.
+//   - Writers that wait for the intent lock are not at the gate yet. While one writer is ahead of another, a caller of
+//     Shared that waits overtakes the second one at most once. An upgradeable holder has the intent lock as long as its
+//     lease, and readers come and go meanwhile.
+//
+// # Readers of one process
+//
+// Readers of the same RWLock and key share a slot, so that a thousand requests of a web server are a few slots: those
+// that come while another one asks for a slot share what it gets, and newcomers share it for 50 ms. After that, they
+// share it while nobody waits for it, as far as the store tells (see locker.Wanted), and at most for a twentieth of the
+// TTL. Each reader has a Lease of its own. The slot is released when the last one unlocks, and lost for all when it is
+// lost. Readers that share a slot have the same owner value and the same fencing token.
+//
+// At most 64 slots are read at once in the whole fleet. More readers than that wait. The number is a constant, because
+// programs that disagree would not exclude each other.
+//
+// Calls with options have slots of their own, and so have all calls if the Locker below has NoRenewal, MaxHold or
+// MinHold as defaults, because these count from the acquisition. Set what all readers need, such as the TTL, with
+// locker.Defaults below the RWLock:
+//
+//	rw := rwlock.New(locker.Defaults(locker.TTL(time.Minute))(l))
+//
+// Options apply to each slot, so MinHold keeps writers out, or everybody, for as long. With NoRenewal or MaxHold, a
+// writer can lose the first slots while it waits for the last, and then begins anew. Extend and locker.ExtendTTL are
+// about the slot, and so about all leases that share it.
+//
+// # Fencing tokens
+//
+// The token of a writer is the greatest one of its slots. It is greater than those of all readers and writers before
+// it, and the token of a reader is greater than those of all writers before it. Readers beside each other are in no
+// order. For this the slots of a key need a common counter. In memory, PostgreSQL, etcd and NATS, one counter serves all
+// keys. On Redis, one serves all keys of a hash slot. On Redlock, there is such a counter on each node, and the tokens
+// that a writer has are known to a majority before it has its lease. [Downgrade] keeps the slot with the greatest token.
+//
+// # Not re-entrant
+//
+// A reader that asks again would wait for itself if a writer waits in between: the writer waits for the first slot, and
+// the second call for the writer. A reader that asks for Exclusive always would. Lock fails at once with
+// locker.ErrReentrant if its context carries a lease of the same key, as locker.Do gives it to its function. Without
+// such a context, the call waits until its context ends. Use Upgradeable to read first and then write.
+package rwlock

@@ -1,0 +1,191 @@
+package rwlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/several"
+	"github.com/golocker/locker/internal/slots"
+)
+
+// places is how many slots a key has. It is a constant, because programs that disagree would not exclude each other.
+const places = 64
+
+// RWLock makes the Lockers of one key space: shared, exclusive and upgradeable. Create one with [New]. It is safe for
+// concurrent use, and needs no end: what it uses belongs to the Locker below it. The readers of a process share slots
+// only if they use the same RWLock.
+type RWLock struct {
+	locker locker.Locker
+
+	mu      sync.Mutex          // guards the following, and what is in it
+	readers map[string]*readers // by key
+	alone   bool                // options of the Locker below count from the acquisition, so that slots are not shared
+}
+
+// New returns an RWLock whose locks are those of l.
+func New(l locker.Locker) *RWLock { return &RWLock{locker: l, readers: make(map[string]*readers)} }
+
+// Shared returns the Locker of readers. A key may have several holders of it, and one of Upgradeable, but none of
+// Exclusive.
+func (rw *RWLock) Shared() locker.Locker { return &view{rw, shared} }
+
+// Exclusive returns the Locker of writers. While a key has a holder of it, it has no other of any kind.
+func (rw *RWLock) Exclusive() locker.Locker { return &view{rw, exclusive} }
+
+// Upgradeable returns the Locker of readers that may become writers; see [Upgrade]. A key may have one holder of it,
+// and holders of Shared, but none of Exclusive.
+func (rw *RWLock) Upgradeable() locker.Locker { return &view{rw, upgradeable} }
+
+type kind string
+
+const (
+	shared      kind = "shared"
+	exclusive   kind = "exclusive"
+	upgradeable kind = "upgradeable"
+)
+
+// view is a Locker of an RWLock.
+type view struct {
+	rw   *RWLock
+	kind kind
+}
+
+// acquire is a method of a Group: Lock or TryLock.
+type acquire func(g *slots.Group, ctx context.Context, n int, opts []locker.Option) (*slots.Held, error)
+
+// Unwrap lets locker.As find the optional interfaces of the Locker below.
+func (v *view) Unwrap() locker.Locker { return v.rw.locker }
+
+func (v *view) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return v.acquire(ctx, "lock", key, (*slots.Group).Lock, opts)
+}
+
+func (v *view) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return v.acquire(ctx, "trylock", key, (*slots.Group).TryLock, opts)
+}
+
+func (v *view) acquire(
+	ctx context.Context, op, key string, get acquire, opts []locker.Option,
+) (locker.Lease, error) {
+	if key == "" {
+		return nil, about(op, key, fmt.Errorf("%w: the key is empty", locker.ErrInvalid))
+	}
+	if held, ok := locker.LeaseFrom(ctx); ok && op == "lock" && v.rw.has(held, key) {
+		return nil, about(op, key, errReentrant)
+	}
+	if v.kind == shared && len(opts) == 0 && ctx.Err() == nil {
+		return v.rw.share(ctx, op, key, get)
+	}
+	var k *locks
+	var err error
+	switch v.kind {
+	case upgradeable:
+		k, err = v.rw.upgradeable(ctx, op, key, get, opts)
+	case exclusive:
+		k, err = v.rw.get(ctx, key, get, opts, places, "intent", "gate")
+	default:
+		k, err = v.rw.get(ctx, key, get, opts, 1, "gate")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newHold(v.rw, v.kind, key, opts, k), nil
+}
+
+var errReentrant = fmt.Errorf("%w: %w: the context carries a lease of this key", locker.ErrInvalid,
+	locker.ErrReentrant)
+
+// has reports whether lease is one of key, and has not ended.
+func (rw *RWLock) has(lease locker.Lease, key string) bool {
+	l, ok := behind[*hold](lease)
+	return ok && l.rw == rw && l.key == key && l.Err() == nil
+}
+
+// name returns the name of a lock that belongs to key. A semaphore for the same key has others.
+func name(key, what string) string { return slots.Name(key, "rw"+what) }
+
+// get acquires n slots.
+func (rw *RWLock) get(
+	ctx context.Context, key string, get acquire, opts []locker.Option, n int, gates ...string,
+) (*locks, error) {
+	held, err := get(rw.group(key, gates...), ctx, n, opts)
+	if err != nil {
+		return nil, err
+	}
+	return newLocks(held, nil), nil
+}
+
+func (rw *RWLock) group(key string, gates ...string) *slots.Group {
+	g := &slots.Group{Locker: rw.locker, Key: key, Together: true}
+	for i := range places {
+		g.Slots = append(g.Slots, name(key, strconv.Itoa(i)))
+	}
+	for _, gate := range gates {
+		g.Gates = append(g.Gates, name(key, gate))
+	}
+	return g
+}
+
+// upgradeable acquires the intent lock and a slot. It needs the gate only while it has the intent lock, as a writer
+// does, so that these two cannot wait for each other.
+func (rw *RWLock) upgradeable(
+	ctx context.Context, op, key string, get acquire, opts []locker.Option,
+) (*locks, error) {
+	call := several.From(ctx)
+	if call == nil {
+		call = new(several.Call)
+		ctx = call.With(ctx)
+	}
+	for {
+		k, lost, err := rw.upgradeableOnce(ctx, op, key, get, opts)
+		if !lost || op != "lock" || ending.Of(ctx) != nil {
+			return k, err
+		}
+		call.Wait()
+		select { // an intent lock without renewal may be lost each time
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// upgradeableOnce is upgradeable without a second try if the intent lock is lost before there is a slot.
+func (rw *RWLock) upgradeableOnce(
+	ctx context.Context, op, key string, get acquire, opts []locker.Option,
+) (k *locks, lost bool, err error) {
+	acquire := rw.locker.Lock
+	if op == "trylock" {
+		acquire = rw.locker.TryLock
+	}
+	intent, err := acquire(ctx, name(key, "intent"), append(opts[:len(opts):len(opts)], locker.NoLocalHandover())...)
+	if err != nil {
+		return nil, false, about(op, key, err)
+	}
+	defer func() {
+		if k == nil { // also if a hook panics
+			_ = intent.Unlock(several.Undo(ctx))
+		}
+	}()
+	g := rw.group(key, "gate")
+	g.Kept = intent
+	held, err := get(g, ctx, 1, opts)
+	if err != nil {
+		return nil, intent.Err() != nil, err
+	}
+	return newLocks(held, intent), false, nil
+}
+
+// about returns err as the error of a call.
+func about(op, key string, err error) error {
+	var of *locker.Error
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	return &locker.Error{Op: op, Key: key, Err: err}
+}

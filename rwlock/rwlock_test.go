@@ -1,0 +1,338 @@
+package rwlock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/rwlock"
+)
+
+// Callers of all kinds in several processes, some of which give up: no writer is beside a reader or another writer,
+// tokens are in order, and nothing is left behind.
+func TestNoWriterBesideAReader(t *testing.T) {
+	stores(t, func(w *world) {
+		j := &judge{T: w.T}
+		hold := func() { time.Sleep(rand.N(10 * time.Millisecond)) }
+		var all sync.WaitGroup
+		for range 4 {
+			rw := w.process()
+			do := func(kind string, l locker.Locker, opts ...locker.Option) {
+				ctx, cancel := w.Context(), context.CancelFunc(func() {})
+				if rand.N(4) == 0 {
+					ctx, cancel = context.WithTimeout(ctx, rand.N(20*time.Millisecond))
+				}
+				defer cancel()
+				lease, err := l.Lock(ctx, key, opts...)
+				if err != nil {
+					if !errors.Is(err, context.DeadlineExceeded) {
+						w.Error(err)
+					}
+					return
+				}
+				j.enter(kind, lease)
+				hold()
+				j.leave(kind)
+				w.unlock(lease)
+			}
+			for range 3 {
+				all.Go(func() {
+					for range 8 {
+						do("read", rw.Shared())
+						do("read", rw.Shared(), locker.NoLocalHandover())
+						do("upgradeable", rw.Upgradeable())
+					}
+				})
+			}
+			all.Go(func() {
+				for range 6 {
+					do("write", rw.Exclusive())
+					hold()
+				}
+			})
+		}
+		all.Wait()
+		if j.most < 3 {
+			w.Errorf("at most %d readers at a time", j.most)
+		}
+		w.empty()
+	})
+}
+
+// Readers that wait for a writer are let in together, and an upgradeable holder is beside them.
+func TestReadersBesideEachOther(t *testing.T) {
+	stores(t, func(w *world) {
+		written := w.lock(w.process().Exclusive())
+		var waiting []<-chan locker.Lease
+		for range 10 {
+			waiting = append(waiting, w.waiting(w.process().Shared()))
+		}
+		waiting = append(waiting, w.waiting(w.process().Upgradeable()))
+		w.unlock(written)
+		var leases []locker.Lease
+		for _, got := range waiting {
+			leases = append(leases, <-got)
+		}
+		w.refused(w.process().Exclusive())
+		w.refused(w.process().Upgradeable())
+		w.unlock(leases...)
+		w.empty()
+	})
+}
+
+// A free lock costs a call of the store. Where the store acquires one lock at a time, there are two more, for the gates.
+func TestCostOfAFreeLock(t *testing.T) {
+	stores(t, func(w *world) {
+		_, steps := w.store.(*counts)
+		rw := w.process()
+		for _, tt := range []struct {
+			l           locker.Locker
+			step, calls int
+		}{
+			{rw.Shared(), 1, 2},
+			{rw.Exclusive(), 1, 66},
+			{rw.Upgradeable(), 2, 3},
+		} {
+			lease := w.lock(tt.l)
+			synctest.Wait()
+			calls := w.calls.took()
+			asked, want := calls["AcquireSome"]+calls["AcquireMany"]+calls["Acquire"]+calls["Queue"], tt.calls
+			if steps {
+				want = tt.step
+			}
+			if asked != want {
+				w.Errorf("%v, want %d", calls, want)
+			}
+			w.unlock(lease)
+			synctest.Wait()
+			w.calls.took()
+		}
+		w.empty()
+	})
+}
+
+// Readers and a writer that wait for a writer are served in the order of their arrival, and those that do not wait
+// overtake nobody.
+func TestOrderBetweenTheClasses(t *testing.T) {
+	stores(t, func(w *world) {
+		if !w.queues {
+			return
+		}
+		written := w.lock(w.process().Exclusive())
+		var mu sync.Mutex
+		var order []int
+		var all sync.WaitGroup
+		for i := range 6 {
+			rw := w.process()
+			l := rw.Shared()
+			if i == 2 {
+				l = rw.Exclusive()
+			}
+			all.Go(func() {
+				lease := w.lock(l)
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				w.unlock(lease)
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		w.refused(w.process().Shared())
+		w.unlock(written)
+		all.Wait()
+		if slices.Sort(order[:2]); !slices.Equal(order[:3], []int{0, 1, 2}) {
+			w.Errorf("served in the order %v", order)
+		}
+		w.empty()
+	})
+}
+
+// The slot of a reader that crashes is free when its own TTL has ended, whatever the TTL of others.
+func TestCrashedReader(t *testing.T) {
+	stores(t, func(w *world) {
+		long := w.lock(w.process().Shared(), locker.TTL(time.Hour))
+		crashes := w.client()
+		w.lock(rwlock.New(crashes).Shared(), locker.TTL(ttl))
+		_ = crashes.Close() // renews no more, and releases nothing
+		start := time.Now()
+		w.unlock(long)
+		written := w.lock(w.process().Exclusive())
+		if took := time.Since(start); took < ttl-10*time.Millisecond || took > ttl+time.Second {
+			w.Errorf("served %v after the crash, want about %v", took, ttl)
+		}
+		w.unlock(written)
+	})
+}
+
+// A caller that leaves, at whatever moment, leaves nothing behind, and its MinHold applies to nothing.
+func TestCallersThatLeave(t *testing.T) {
+	stores(t, func(w *world) {
+		for i := range 10 {
+			held := w.lock(w.process().Shared())
+			if i%2 == 0 {
+				w.unlock(held)
+				held = w.lock(w.process().Exclusive())
+			}
+			var all sync.WaitGroup
+			for range 3 {
+				rw := w.process()
+				for _, l := range []locker.Locker{rw.Shared(), rw.Exclusive(), rw.Upgradeable()} {
+					all.Go(func() {
+						ctx, cancel := context.WithTimeout(w.Context(), rand.N(20*time.Millisecond))
+						defer cancel()
+						lease, err := l.Lock(ctx, key, locker.TTL(ttl), locker.MinHold(time.Hour))
+						switch {
+						case err == nil && i%2 == 1 && held.Err() == nil:
+							_ = lease.Unlock(context.WithoutCancel(ctx))
+						case !errors.Is(err, context.DeadlineExceeded):
+							w.Error(err)
+						}
+					})
+				}
+			}
+			all.Wait()
+			w.unlock(held)
+			time.Sleep(2 * time.Hour) // until the MinHold of readers that were served is over
+			w.empty()
+		}
+	})
+}
+
+// Who loses the intent lock, the gate or a slot before it has all slots gives everything back, and begins anew.
+func TestLossWhileSlotsAreCollected(t *testing.T) {
+	for _, name := range []string{intent, gate, slot(20)} {
+		t.Run(name, func(t *testing.T) {
+			stores(t, func(w *world) {
+				read := w.lock(w.process().Shared())
+				waits := w.waiting(w.process().Exclusive())
+				// An operator takes the lock away, and another program has it for a while.
+				if _, err := w.calls.ForceRelease(w.Context(), name, ""); err != nil {
+					w.Fatal(err)
+				}
+				other, err := w.client().Lock(w.Context(), name)
+				if err != nil {
+					w.Fatal(err)
+				}
+				time.Sleep(ttl) // the waiter learns of it by a renewal
+				if name == slot(20) {
+					w.unlock(other)
+				}
+				// In the last case, the writer waits again at once: the gates are free.
+				free, err := w.client().TryLock(w.Context(), slot(40))
+				if name != slot(20) {
+					if err != nil {
+						w.Fatalf("a slot of a writer that has lost a gate: %v", err)
+					}
+					w.unlock(free, other)
+				}
+				w.unlock(read)
+				w.unlock(<-waits)
+			})
+		})
+	}
+}
+
+// A hook that panics takes nothing with it.
+func TestPanicOfAHook(t *testing.T) {
+	stores(t, func(w *world) {
+		written := w.lock(w.process().Exclusive())
+		boom := func(lockertrace.Waiting) { panic("boom") }
+		ctx := lockertrace.With(w.Context(), &lockertrace.Trace{Waiting: boom})
+		rw := w.process()
+		for _, l := range []locker.Locker{rw.Shared(), rw.Exclusive(), rw.Upgradeable()} {
+			func() {
+				defer func() {
+					if recover() != "boom" {
+						w.Error("the panic is gone")
+					}
+				}()
+				_, _ = l.Lock(ctx, key)
+			}()
+		}
+		waits := w.waiting(rw.Shared())
+		w.unlock(written)
+		w.unlock(<-waits)
+		w.empty()
+	})
+}
+
+// An error names the operation and the key of the caller.
+func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
+	stores(t, func(w *world) {
+		rw := w.process()
+		wants := func(err error, op string, is error) {
+			w.Helper()
+			var of *locker.Error
+			if !errors.As(err, &of) || of.Op != op || of.Key != key || !errors.Is(err, is) {
+				w.Errorf("%v, want a %s of %s", err, op, key)
+			}
+		}
+		views := []locker.Locker{rw.Shared(), rw.Exclusive(), rw.Upgradeable()}
+		written := w.lock(rw.Exclusive())
+		for _, l := range views {
+			_, err := l.TryLock(w.Context(), key)
+			wants(err, "trylock", locker.ErrHeld)
+			ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+			_, err = l.Lock(ctx, key)
+			wants(err, "lock", locker.ErrHeld)
+			wants(err, "lock", context.DeadlineExceeded)
+			cancel()
+			_, err = l.Lock(ctx, key)
+			wants(err, "lock", context.DeadlineExceeded)
+			_, err = l.Lock(w.Context(), key, locker.TTL(1))
+			wants(err, "lock", locker.ErrInvalid)
+			if _, err = l.Lock(w.Context(), ""); !errors.Is(err, locker.ErrInvalid) {
+				w.Errorf("an empty key: %v", err)
+			}
+		}
+		w.unlock(written)
+		for _, l := range views {
+			lease := w.lock(l)
+			if lease.Key() != key {
+				w.Errorf("the key of the lease is %q", lease.Key())
+			}
+			if err := lease.Extend(w.Context()); err != nil {
+				w.Error(err)
+			}
+			ctx, cancel := locker.WithLease(w.Context(), lease)
+			for _, l := range views {
+				_, err := l.Lock(ctx, key)
+				wants(err, "lock", locker.ErrReentrant)
+			}
+			cancel()
+			w.unlock(lease)
+			wants(lease.Unlock(w.Context()), "unlock", locker.ErrUnlocked)
+			wants(lease.Extend(w.Context()), "extend", locker.ErrUnlocked)
+			wants(locker.Verify(w.Context(), lease), "verify", locker.ErrUnlocked)
+			_, err := rwlock.Downgrade(w.Context(), lease)
+			if l != views[0] {
+				wants(err, "downgrade", locker.ErrUnlocked)
+			}
+			lease = w.lock(l)
+			time.Sleep(time.Minute)
+			w.lose()
+			<-lease.Done()
+			if lost := (*locker.LostError)(nil); !errors.As(lease.Err(), &lost) || time.Now().After(lease.Until()) {
+				w.Errorf("lost: %v", lease.Err())
+			}
+			wants(lease.Unlock(w.Context()), "unlock", locker.ErrNotHeld)
+		}
+		w.empty()
+	})
+}
+
+// lose takes all locks of the key away.
+func (w *world) lose() {
+	w.Helper()
+	for i := range 64 {
+		_, _ = w.calls.ForceRelease(w.Context(), slot(i), "")
+	}
+}
