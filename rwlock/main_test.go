@@ -31,16 +31,20 @@ type counts struct {
 	*memory.Backend
 	mu    sync.Mutex
 	calls map[string]int
-	down  error // what all of these calls return, if it is not nil
+	down  error // what all of these calls return after a second, if it is not nil
 }
 
 func newCounts() *counts { return &counts{Backend: memory.NewBackend(), calls: map[string]int{}} }
 
 func (c *counts) count(call string) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.calls[call]++
-	return c.down
+	down := c.down
+	c.mu.Unlock()
+	if down != nil {
+		time.Sleep(time.Second)
+	}
+	return down
 }
 
 func (c *counts) fail(err error) {
@@ -265,15 +269,20 @@ func (j *judge) leave(kind string) {
 	}
 }
 
-// downgraded makes a writer a reader.
-func (j *judge) downgraded(l locker.Lease) {
+// downgrade makes a writer a reader. Others may come before Downgrade returns.
+func (j *judge) downgrade(l locker.Lease) locker.Lease {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	if l.Fence() < j.ofWriters {
-		j.Errorf("a writer with the token %d was downgraded to %d", j.ofWriters, l.Fence())
-	}
 	j.writers--
 	j.readers++
+	j.mu.Unlock()
+	reads, err := rwlock.Downgrade(j.Context(), wrapping{l})
+	if err != nil {
+		j.Fatal(err)
+	}
+	if reads.Fence() != l.Fence() || !errors.Is(l.Err(), locker.ErrUnlocked) {
+		j.Errorf("downgraded from the token %d to %d; the old lease: %v", l.Fence(), reads.Fence(), l.Err())
+	}
+	return reads
 }
 
 // slot returns the name of the lock of a slot.

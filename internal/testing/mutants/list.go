@@ -307,4 +307,5 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]killer{test("internal/node", "TestContendedLocksHaveNoUsualCase")}},
 })
 
-var otherMutants = slices.Concat(electionMutants, manyMutants, subscriptionMutants, localMutants, semaphoreMutants, wantedMutants)
+var otherMutants = slices.Concat(electionMutants, manyMutants, subscriptionMutants, localMutants, semaphoreMutants,
+	wantedMutants, rwlockMutants)

@@ -26,8 +26,8 @@ var semaphoreMutants = []mutant{
 		"locker.MinHold(0)"),
 	permit("a holder waits for its own permit", "do.go", "ctx.Value(ownKey{c, key}) != nil", "ctx == nil"),
 	permit("the panic of a hook takes the program", "internal/slots/search.go", "a.panicked = recover()", "_ = s"),
-	permit("two weights meet", "internal/slots/search.go", "s.held.Slots) < s.n {\n		a := <-",
-		"s.held.Slots) < 1 {\n		a := <-"),
+	permit("two weights meet", "internal/slots/search.go", "for len(s.held.Slots) < s.n &&",
+		"for len(s.held.Slots) < 1 &&"),
 }
 
 func permit(name, file, old, changed string) mutant {

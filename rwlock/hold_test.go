@@ -1,0 +1,268 @@
+package rwlock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/rwlock"
+)
+
+// wrapping is a lease as middleware returns it.
+type wrapping struct{ locker.Lease }
+
+func (w wrapping) Unwrap() locker.Lease { return w.Lease }
+
+// Writers become readers, and upgradeable readers become writers and readers again, among other callers of all kinds:
+// nobody writes in between, and nobody waits for ever.
+func TestUpgradesAndDowngradesWithoutAGap(t *testing.T) {
+	stores(t, func(w *world) {
+		const callers = 4
+		rounds := 125
+		if !w.queues {
+			rounds = 10
+		}
+		j := &judge{T: w.T}
+		value, done := 0, make(chan struct{}) // value is guarded by the lock
+		var all, others sync.WaitGroup
+		for range callers {
+			rw := w.process()
+			all.Go(func() {
+				for range rounds {
+					lease := w.lock(rw.Exclusive())
+					j.enter("write", lease)
+					value++
+					wrote := value
+					reads := j.downgrade(lease)
+					time.Sleep(rand.N(3 * time.Millisecond))
+					if value != wrote {
+						w.Errorf("written while it was downgraded")
+					}
+					j.leave("read")
+					w.unlock(reads)
+				}
+			})
+			all.Go(func() {
+				for range rounds {
+					lease := w.lock(rw.Upgradeable())
+					j.enter("upgradeable", lease)
+					read := value
+					time.Sleep(rand.N(3 * time.Millisecond))
+					writes, err := rwlock.Upgrade(w.Context(), wrapping{lease})
+					if err != nil {
+						w.Fatal(err)
+					}
+					if value != read {
+						w.Errorf("written while it was upgraded")
+					}
+					j.leave("upgradeable")
+					j.enter("write", writes)
+					value++
+					if err := lease.Unlock(w.Context()); !errors.Is(err, locker.ErrUnlocked) {
+						w.Errorf("the old lease: %v", err)
+					}
+					reads := j.downgrade(writes)
+					j.leave("read")
+					w.unlock(reads)
+				}
+			})
+			others.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					case <-time.After(rand.N(5 * time.Millisecond)):
+					}
+					lease := w.lock(rw.Shared())
+					j.enter("read", lease)
+					time.Sleep(rand.N(3 * time.Millisecond))
+					j.leave("read")
+					w.unlock(lease)
+				}
+			})
+		}
+		all.Wait()
+		close(done)
+		others.Wait()
+		if want := 2 * callers * rounds; value != want {
+			w.Errorf("%d writes, want %d", value, want)
+		}
+		w.empty()
+	})
+}
+
+// An upgrade waits for readers and not for writers, although a writer came before it. Readers that come later wait.
+func TestUpgradeWhileAWriterWaits(t *testing.T) {
+	stores(t, func(w *world) {
+		reads, up := w.lock(w.process().Shared()), w.lock(w.process().Upgradeable())
+		writer := w.waiting(w.process().Exclusive())
+		second := w.waiting(w.process().Upgradeable())
+		w.unlock(w.lock(w.process().Shared())) // they wait for the intent lock only
+		upgraded := make(chan locker.Lease)
+		go func() {
+			lease, err := rwlock.Upgrade(w.Context(), up)
+			if err != nil {
+				w.Error(err)
+			}
+			upgraded <- lease
+		}()
+		time.Sleep(time.Minute)
+		w.refused(w.process().Shared())
+		w.unlock(reads)
+		writes := <-upgraded
+		select {
+		case <-writer:
+			w.Error("a writer beside an upgraded one")
+		default:
+		}
+		w.unlock(writes)
+		w.unlock(<-writer)
+		w.unlock(<-second)
+		w.empty()
+	})
+}
+
+// An upgrade that fails leaves the lease as it was. One whose lease ends meanwhile leaves nothing.
+func TestUpgradeThatFails(t *testing.T) {
+	stores(t, func(w *world) {
+		reads, up := w.lock(w.process().Shared()), w.lock(w.process().Upgradeable())
+		for range 5 {
+			ctx, cancel := context.WithTimeout(w.Context(), rand.N(300*time.Millisecond))
+			_, err := rwlock.Upgrade(ctx, up)
+			cancel()
+			var of *locker.Error
+			if !errors.As(err, &of) || of.Op != "upgrade" || of.Key != key || !errors.Is(err, context.DeadlineExceeded) {
+				w.Error(err)
+			}
+			if up.Err() != nil || up.Extend(w.Context()) != nil {
+				w.Errorf("the lease of an upgrade that has failed: %v", up.Err())
+			}
+		}
+		w.refused(w.process().Upgradeable())
+		w.unlock(w.lock(w.process().Shared()))
+		if _, err := rwlock.Upgrade(w.Context(), reads); !errors.Is(err, locker.ErrInvalid) {
+			w.Errorf("upgrade of a shared lease: %v", err)
+		}
+		if _, err := rwlock.Downgrade(w.Context(), reads); !errors.Is(err, locker.ErrInvalid) {
+			w.Errorf("downgrade of a shared lease: %v", err)
+		}
+		for _, end := range []func() error{
+			func() error { w.unlock(up); return locker.ErrUnlocked },
+			func() error { _, _ = w.calls.ForceRelease(w.Context(), intent, ""); return locker.ErrLost },
+		} {
+			failed := make(chan error)
+			go func() {
+				_, err := rwlock.Upgrade(w.Context(), up)
+				failed <- err
+			}()
+			time.Sleep(time.Second)
+			want := end()
+			if err := <-failed; !errors.Is(err, want) {
+				w.Errorf("the lease has ended: %v, want %v", err, want)
+			}
+			if _, err := rwlock.Upgrade(w.Context(), up); !errors.Is(err, want) {
+				w.Errorf("the lease has ended: %v, want %v", err, want)
+			}
+			_ = up.Unlock(w.Context())
+			up = w.lock(w.process().Upgradeable())
+		}
+		w.unlock(up, reads)
+		w.empty()
+	})
+}
+
+// A downgrade of a writer that has lost a slot says so, and leaves nothing.
+func TestDowngradeAfterALoss(t *testing.T) {
+	stores(t, func(w *world) {
+		for _, wait := range []time.Duration{0, ttl} { // until the writer knows
+			writes := w.lock(w.process().Exclusive())
+			if _, err := w.calls.ForceRelease(w.Context(), slot(7), ""); err != nil {
+				w.Fatal(err)
+			}
+			time.Sleep(wait)
+			reads, err := rwlock.Downgrade(w.Context(), writes)
+			if !errors.Is(err, locker.ErrLost) || reads != nil {
+				w.Errorf("%v, %v", reads, err)
+			}
+			_ = writes.Unlock(w.Context())
+			w.empty()
+		}
+	})
+}
+
+// An upgradeable lease that is downgraded lets the next one in.
+func TestDowngradeOfAnUpgradeable(t *testing.T) {
+	stores(t, func(w *world) {
+		reads, err := rwlock.Downgrade(w.Context(), w.lock(w.process().Upgradeable()))
+		if err != nil {
+			w.Fatal(err)
+		}
+		up := w.lock(w.process().Upgradeable())
+		w.refused(w.process().Exclusive())
+		w.unlock(reads, up)
+		w.empty()
+	})
+}
+
+// Readers that share a slot have leases of their own. The slot is released when the last one unlocks, and each is told
+// when it is lost.
+func TestLeasesThatShareASlot(t *testing.T) {
+	stores(t, func(w *world) {
+		rw := w.process()
+		var mu sync.Mutex
+		told := 0
+		ctx := lockertrace.With(w.Context(), &lockertrace.Trace{Lost: func(error) {
+			mu.Lock()
+			defer mu.Unlock()
+			told++
+		}})
+		share := func() [3]locker.Lease {
+			var leases [3]locker.Lease
+			for i := range leases {
+				lease, err := rw.Shared().Lock(ctx, key)
+				if err != nil {
+					w.Fatal(err)
+				}
+				leases[i] = lease
+			}
+			if leases[0].Token() != leases[2].Token() || leases[0].Fence() != leases[1].Fence() {
+				w.Error("they do not share a slot")
+			}
+			return leases
+		}
+		leases := share()
+		for i, l := range leases {
+			done := l.Done()
+			w.unlock(l)
+			<-done
+			if err := l.Unlock(w.Context()); !errors.Is(err, locker.ErrUnlocked) || l.Until().After(time.Now()) {
+				w.Errorf("a second Unlock: %v, valid until %v", err, l.Until())
+			}
+			if i < 2 {
+				w.refused(w.process().Exclusive())
+				if err := leases[2].Err(); err != nil {
+					w.Error(err)
+				}
+			}
+		}
+		w.empty()
+		leases = share()
+		w.unlock(leases[0])
+		w.lose()
+		for _, l := range leases[1:] {
+			<-l.Done()
+			if err := l.Unlock(w.Context()); !errors.Is(err, locker.ErrNotHeld) || !errors.Is(err, locker.ErrLost) {
+				w.Errorf("Unlock of a lost lease: %v", err)
+			}
+		}
+		if told != 2 && told != 3 { // the first one may be told, too: it has acquired the slot
+			w.Errorf("the loss was told %d times", told)
+		}
+		w.empty()
+	})
+}

@@ -1,0 +1,310 @@
+package rwlock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/rwlock"
+)
+
+// A writer is overtaken by no reader that comes after it, unless another writer is ahead of it, and then at most once
+// by each reader. A reader is overtaken by one writer at most. So neither class starves, however often others come.
+func TestNeitherClassStarves(t *testing.T) {
+	stores(t, func(w *world) {
+		const readers, writers, rounds = 4, 3, 6
+		type call struct {
+			kind            string
+			caller          int
+			called, granted time.Time
+		}
+		var mu sync.Mutex
+		var calls []call
+		var all sync.WaitGroup
+		run := func(kind string, caller int, l locker.Locker) {
+			all.Go(func() {
+				for range rounds {
+					c := call{kind, caller, time.Now(), time.Time{}}
+					lease := w.lock(l, locker.NoLocalHandover()) // which shares no slot
+					c.granted = time.Now()
+					mu.Lock()
+					calls = append(calls, c)
+					mu.Unlock()
+					time.Sleep(time.Millisecond + rand.N(5*time.Millisecond))
+					w.unlock(lease)
+				}
+			})
+		}
+		for i := range readers {
+			run("read", i, w.process().Shared())
+		}
+		for i := range writers {
+			run("write", i, w.process().Exclusive())
+		}
+		all.Wait() // so nobody waits for ever
+		if !w.queues {
+			return
+		}
+		for _, c := range calls {
+			overtaken := map[int]int{} // by callers of the other class
+			ahead := 0
+			for _, other := range calls {
+				came := !other.called.After(c.called) && other.granted.After(c.called) && other.granted.Before(c.granted)
+				if came && other.kind == "write" {
+					ahead++
+				}
+				if other.kind != c.kind && other.called.After(c.called) && other.granted.Before(c.granted) {
+					overtaken[other.caller]++
+				}
+			}
+			for caller, n := range overtaken {
+				if c.kind == "write" && n > ahead {
+					w.Errorf("a writer was overtaken %d times by reader %d, with %d writers ahead", n, caller, ahead)
+				}
+			}
+			if c.kind == "read" && len(overtaken) > 1 {
+				w.Errorf("a reader was overtaken by %d writers", len(overtaken))
+			}
+		}
+	})
+}
+
+// A thousand readers of a process that come together share few slots.
+func TestReadersOfAProcessShareSlots(t *testing.T) {
+	stores(t, func(w *world) {
+		for _, acquire := range []func(l locker.Locker) (locker.Lease, error){
+			func(l locker.Locker) (locker.Lease, error) { return l.Lock(w.Context(), key) },
+			func(l locker.Locker) (locker.Lease, error) { return l.TryLock(w.Context(), key) },
+		} {
+			rw := w.process()
+			tokens := map[string]bool{}
+			var mu sync.Mutex
+			var all sync.WaitGroup
+			for range 1000 {
+				all.Go(func() {
+					lease, err := acquire(rw.Shared())
+					if err != nil {
+						w.Error(err)
+						return
+					}
+					mu.Lock()
+					tokens[lease.Token()] = true
+					mu.Unlock()
+					time.Sleep(rand.N(10 * time.Millisecond))
+					w.unlock(lease)
+				})
+			}
+			all.Wait()
+			synctest.Wait()
+			asked := w.calls.took()
+			if n := asked["AcquireSome"] + asked["Acquire"] + asked["Queue"]; len(tokens) > 2 || n > 6 {
+				w.Errorf("a thousand readers had %d slots, and made %v", len(tokens), asked)
+			}
+			w.empty()
+			w.calls.took()
+		}
+	})
+}
+
+// Readers of a process that come while a writer waits do not share a slot for longer than 50 ms.
+func TestNewcomersDoNotKeepAWriterOut(t *testing.T) {
+	stores(t, func(w *world) {
+		rw := w.process()
+		done := make(chan struct{})
+		var all sync.WaitGroup
+		for range 5 { // one of them always reads
+			all.Go(func() {
+				for {
+					select {
+					case <-done:
+						return
+					default:
+						lease := w.lock(rw.Shared())
+						time.Sleep(10*time.Millisecond + rand.N(10*time.Millisecond))
+						w.unlock(lease)
+					}
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		w.calls.took()
+		time.Sleep(time.Second)
+		calls := w.calls.took()
+		if n := calls["AcquireSome"] + calls["Acquire"]; n > 4*25 {
+			w.Errorf("readers without pause made %v in a second", calls)
+		}
+		for _, l := range []locker.Locker{w.process().Exclusive(), rw.Exclusive()} {
+			start := time.Now()
+			w.unlock(w.lock(l))
+			if took := time.Since(start); took > 75*time.Millisecond && w.queues {
+				w.Errorf("a writer waited for %v", took)
+			}
+		}
+		close(done)
+		all.Wait()
+		w.empty()
+	})
+}
+
+// telling is a Locker whose leases tell whether they are wanted.
+type telling struct {
+	locker.Locker
+	wanted <-chan struct{}
+}
+
+type told struct {
+	wrapping
+	wanted <-chan struct{}
+}
+
+func (t told) Wanted() <-chan struct{} { return t.wanted }
+
+func (t telling) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	lease, err := t.Locker.TryLock(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return wrapping{told{wrapping{lease}, t.wanted}}, nil
+}
+
+// If nobody waits for a slot, as far as the store tells, newcomers share it for longer: for a twentieth of the TTL, and
+// not while somebody waits.
+func TestNewcomersWhileNobodyWaits(t *testing.T) {
+	stores(t, func(w *world) {
+		wanted := make(chan struct{})
+		base := locker.Defaults(locker.TTL(20 * time.Second))(w.client())
+		for _, tt := range []struct {
+			l      locker.Locker
+			after  time.Duration
+			shares bool
+		}{
+			{base, 40 * time.Millisecond, true},
+			{base, 60 * time.Millisecond, false},
+			{telling{base, nil}, 60 * time.Millisecond, false},
+			{telling{base, wanted}, 60 * time.Millisecond, true},
+			{telling{base, wanted}, 900 * time.Millisecond, true},
+			{telling{base, wanted}, 1100 * time.Millisecond, false},
+		} {
+			rw := rwlock.New(tt.l)
+			first := w.lock(rw.Shared())
+			time.Sleep(tt.after)
+			second := w.lock(rw.Shared())
+			if shares := first.Token() == second.Token(); shares != tt.shares {
+				w.Errorf("%T after %v: %v", tt.l, tt.after, shares)
+			}
+			w.unlock(first, second)
+		}
+		rw := rwlock.New(telling{base, wanted})
+		first := w.lock(rw.Shared())
+		close(wanted)
+		fresh := w.lock(rw.Shared())
+		time.Sleep(60 * time.Millisecond)
+		later := w.lock(rw.Shared())
+		if first.Token() != fresh.Token() || first.Token() == later.Token() {
+			w.Error("somebody waits, and a newcomer shares a slot that is not fresh, or not one that is")
+		}
+		w.unlock(first, fresh, later)
+		w.empty()
+	})
+}
+
+// Calls with options have slots of their own, and so have calls of a Locker whose options count from the acquisition.
+func TestOptionsAreNotShared(t *testing.T) {
+	stores(t, func(w *world) {
+		rw := w.process()
+		a, b := w.lock(rw.Shared()), w.lock(rw.Shared(), locker.MinHold(time.Minute))
+		c := w.lock(rw.Shared())
+		if a.Token() == b.Token() || b.Token() == c.Token() || a.Token() != c.Token() {
+			w.Error("a call with options shares a slot, or others do not")
+		}
+		w.unlock(a, b, c)
+		w.refused(rw.Exclusive())
+		time.Sleep(time.Minute)
+		w.empty()
+		for _, opt := range []locker.Option{
+			locker.NoRenewal(), locker.MaxHold(time.Minute), locker.MinHold(time.Second),
+		} {
+			l := rwlock.New(locker.Defaults(opt)(w.client())).Shared()
+			var leases []locker.Lease
+			for range 3 {
+				leases = append(leases, w.lock(l))
+			}
+			var together [2]locker.Lease
+			var all sync.WaitGroup
+			for i := range together {
+				all.Go(func() { together[i] = w.lock(l) })
+			}
+			all.Wait()
+			leases = append(leases, together[:]...)
+			for i, lease := range leases[1:] {
+				if lease.Token() == leases[i].Token() {
+					w.Errorf("lease %d shares a slot", i+1)
+				}
+			}
+			w.unlock(leases...)
+			time.Sleep(time.Minute)
+		}
+		w.empty()
+	})
+}
+
+// A caller that waits for another one's attempt leaves when its context ends, and goes on if that one leaves.
+func TestReadersThatWaitForEachOther(t *testing.T) {
+	stores(t, func(w *world) {
+		written := w.lock(w.process().Exclusive())
+		rw := w.process()
+		var all sync.WaitGroup
+		for i := range 5 {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(w.Context(), time.Duration(i+1)*time.Second)
+				defer cancel()
+				_, err := rw.Shared().Lock(ctx, key)
+				var of *locker.Error
+				if !errors.As(err, &of) || of.Op != "lock" || of.Key != key ||
+					!errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, locker.ErrHeld) {
+					w.Errorf("caller %d: %v", i, err)
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		stays := w.waiting(rw.Shared())
+		all.Wait()
+		w.refused(rw.Shared())
+		w.unlock(written)
+		w.unlock(<-stays)
+		w.empty()
+	})
+}
+
+// If the store fails, all callers that wait for each other's attempts learn of it at once.
+func TestReadersWhileTheStoreFails(t *testing.T) {
+	stores(t, func(w *world) {
+		rw := w.process()
+		w.calls.fail(locker.ErrUnavailable)
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				acquire := rw.Shared().Lock
+				if i%2 == 0 {
+					acquire = rw.Shared().TryLock
+				}
+				_, err := acquire(w.Context(), key)
+				if !errors.Is(err, locker.ErrUnavailable) {
+					w.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if calls := w.calls.took(); calls["AcquireSome"]+calls["Acquire"] > 16 {
+			w.Errorf("the store was asked %v", calls)
+		}
+		w.calls.fail(nil)
+		w.unlock(w.lock(rw.Shared()))
+		w.empty()
+	})
+}
