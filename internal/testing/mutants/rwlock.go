@@ -8,7 +8,8 @@ var rwlockMutants = []mutant{
 		`places, "gate", "intent")`),
 	readWrite("a writer goes on without the locks it has lost", "internal/slots/search.go",
 		"		s.gates = append(s.gates, l)\n		s.watch(l, gate)\n", "		s.gates = append(s.gates, l)\n"),
-	readWrite("a writer has all slots but one", "rwlock/rwlock.go", `opts, places, "intent"`, `opts, places-1, "intent"`),
+	readWrite("a writer has all slots but one", "rwlock/rwlock.go", `opts, places, "intent"`,
+		`opts, places-1, "intent"`),
 	readWrite("a reader needs no gate", "rwlock/readers.go", `key, get, nil, 1, "gate")`, `key, get, nil, 1)`),
 	readWrite("a reader with options needs no gate", "rwlock/rwlock.go", `opts, 1, "gate")`, `opts, 1)`),
 	readWrite("an upgradeable reader needs no gate", "rwlock/rwlock.go",
@@ -34,7 +35,8 @@ var rwlockMutants = []mutant{
 		"l.last = true"),
 	readWrite("the last reader that unlocks keeps the slot", "rwlock/lease.go", "l.last = l.locks.users == 0",
 		"l.last = l.locks.users == 1"),
-	readWrite("readers share a slot for ever", "rwlock/readers.go", "	if !ok || age > ttl.TTL()/sharePart {\n		return false",
+	readWrite("readers share a slot for ever", "rwlock/readers.go",
+		"	if !ok || age > ttl.TTL()/sharePart {\n		return false",
 		"	if !ok || age > ttl.TTL()/sharePart {\n		return true"),
 	readWrite("readers share a slot that is wanted", "rwlock/readers.go", "	case <-k.wanted():\n		return false",
 		"	case <-k.wanted():\n		return true"),
@@ -52,12 +54,16 @@ var rwlockMutants = []mutant{
 		"			if ctx != nil {\n"),
 	readWrite("who shares a slot is not told of its loss", "rwlock/lease.go", "		l.trace.Lost(reason)\n",
 		"		_ = reason\n"),
-	readWrite("a lease that has ended is wanted", "rwlock/lease.go", "	if l.Err() != nil {\n		return nil\n	}\n	return l.locks.all",
-		"	return l.locks.all"),
-	readWrite("a reader waits for itself", "rwlock/rwlock.go", `op == "lock" && v.rw.has(held, key)`, `op == "" && v.rw.has(held, key)`),
+	readWrite("a lease that has ended is wanted", "rwlock/lease.go",
+		"	if l.Err() != nil {\n		return nil\n	}\n	return l.locks.all", "	return l.locks.all"),
+	readWrite("a reader waits for itself", "rwlock/rwlock.go", `op == "lock" && v.rw.has(held, key)`,
+		`op == "" && v.rw.has(held, key)`),
 	readWrite("readers wait for all slots at once", "internal/slots/search.go", "	few      = 2", "	few      = 64"),
 }
 
+// readWrite makes an entry. Callers that wait for each other for ever are noticed by the timeout.
 func readWrite(name, file, old, changed string) mutant {
-	return mutant{"rwlock: " + name, []patch{{file, old, changed}}, []killer{test("rwlock", "Test")}}
+	k := test("rwlock", "Test")
+	k.args = append(k.args, "-timeout=1m")
+	return mutant{"rwlock: " + name, []patch{{file, old, changed}}, []killer{k}}
 }
