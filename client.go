@@ -238,7 +238,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	}
 	if l, err = c.begin(trace, req, sent, o, queue); err == nil {
 		several.From(ctx).Granted(o.alone())
-		takenFrom(ctx).add(l)
+		own(ctx, l)
 	}
 	return l, err
 }

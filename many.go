@@ -194,7 +194,7 @@ func (c *Client) attemptMany(ctx context.Context, m Many, o options) ([]Lease, e
 		leases, all[i] = append(leases, l), l
 	}
 	for _, l := range leases {
-		takenFrom(ctx).add(l)
+		own(ctx, l)
 	}
 	several.From(ctx).Granted(o.alone())
 	return all, nil

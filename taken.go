@@ -31,23 +31,44 @@ type taken struct {
 
 type takenKey struct{}
 
-// takenFrom returns the taken of the call that ctx belongs to, or nil. Clients call methods of a nil taken.
+// takenFrom returns the taken of the call that ctx belongs to, or nil.
 func takenFrom(ctx context.Context) *taken {
 	t, _ := ctx.Value(takenKey{}).(*taken)
 	return t
 }
 
-// add makes t an owner of l. It is called within the attempt that has acquired l.
-func (t *taken) add(l *lease) {
-	if t == nil {
-		return
+// own makes the call for several locks that ctx belongs to, if any, an owner of l. It is called within the attempt that
+// has acquired l.
+func own(ctx context.Context, l *lease) {
+	if t := takenFrom(ctx); t != nil {
+		t.add(l)
+	} else if call := several.From(ctx); call != nil {
+		l.count()
+		if !call.Own(l.discount) {
+			l.discount()
+		}
 	}
+}
+
+// add makes t an owner of l.
+func (t *taken) add(l *lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open {
-		l.grant.client.attempts.Add(1)
-		l.counted.Store(true)
+		l.count()
 		t.leases = append(t.leases, l)
+	}
+}
+
+// count counts l in the attempts of its Client, until discount is called or l is released.
+func (l *lease) count() {
+	l.grant.client.attempts.Add(1)
+	l.counted.Store(true)
+}
+
+func (l *lease) discount() {
+	if l.counted.Swap(false) {
+		l.grant.client.attempts.Done()
 	}
 }
 
@@ -75,14 +96,9 @@ func (t *taken) end(ctx context.Context, returned bool) {
 	parts, leases := t.parts, t.leases
 	t.parts, t.leases, t.open = nil, nil, false
 	t.mu.Unlock()
-	discount := func(l *lease) {
-		if l.counted.Swap(false) {
-			l.grant.client.attempts.Done()
-		}
-	}
 	if returned {
 		for _, l := range leases {
-			discount(l)
+			l.discount()
 		}
 		return
 	}
@@ -94,7 +110,7 @@ func (t *taken) end(ctx context.Context, returned bool) {
 		for _, l := range leases {
 			switch _, ours := slices.BinarySearch(t.keys, l.Key()); {
 			case !ours: // middleware that changes keys has released it, or keeps it for its own purposes
-				discount(l)
+				l.discount()
 			case l.counted.Load(): // no middleware has passed the Unlock on
 				rest = append(rest, l)
 			}

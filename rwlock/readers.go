@@ -47,6 +47,7 @@ func (rw *RWLock) share(
 		call.Wait()
 	}
 	ctx = call.With(ctx)
+	defer call.End()
 	r := rw.enter(key)
 	defer rw.exit(key, r)
 	for tries := 0; ; tries++ {

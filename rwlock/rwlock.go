@@ -141,6 +141,7 @@ func (rw *RWLock) upgradeable(
 	if call == nil {
 		call = new(several.Call)
 		ctx = call.With(ctx)
+		defer call.End()
 	}
 	for {
 		k, lost, err := rw.upgradeableOnce(ctx, op, key, get, opts)

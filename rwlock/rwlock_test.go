@@ -240,6 +240,34 @@ func TestLossWhileSlotsAreCollected(t *testing.T) {
 	}
 }
 
+// A program that closes its Client while it waits leaves nothing behind, and nobody waits for its TTL.
+func TestCloseWhileCallersWait(t *testing.T) {
+	stores(t, func(w *world) {
+		for i, kind := range []func(rw *rwlock.RWLock) locker.Locker{
+			(*rwlock.RWLock).Shared, (*rwlock.RWLock).Upgradeable, (*rwlock.RWLock).Exclusive,
+		} {
+			held := w.lock(w.process().Exclusive())
+			if i == 2 { // the writer has some of the slots
+				w.unlock(held)
+				held = w.lock(w.process().Shared())
+			}
+			closes := w.client()
+			failed := make(chan error)
+			go func() {
+				_, err := kind(rwlock.New(closes)).Lock(w.Context(), key, locker.TTL(time.Hour))
+				failed <- err
+			}()
+			time.Sleep(time.Second)
+			go func() { _ = closes.Close() }()
+			if err := <-failed; !errors.Is(err, locker.ErrClosed) {
+				w.Error(err)
+			}
+			w.unlock(held)
+			w.empty()
+		}
+	})
+}
+
 // A hook that panics takes nothing with it.
 func TestPanicOfAHook(t *testing.T) {
 	stores(t, func(w *world) {

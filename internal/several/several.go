@@ -12,6 +12,8 @@ import (
 // Lock that is made for the call adds to it, and goes on from that.
 type Call struct {
 	mu      sync.Mutex
+	owned   []func() // see Own
+	ended   bool
 	granted bool      // a lock was granted
 	alone   bool      // an option counts from the acquisition of a lock
 	waits   bool      // Lock tolerates a failing store from the first attempt on
@@ -59,6 +61,28 @@ func (c *Call) Granted(alone bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.granted, c.alone = true, c.alone || alone
+}
+
+// Own makes the call an owner of a lock, until the call has ended: Close of the Client waits for its release as it waits
+// for an attempt. ended is called then. Own returns false if the call has ended, as for a lock that a hook acquires.
+func (c *Call) Own(ended func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.owned = append(c.owned, ended)
+	}
+	return !c.ended
+}
+
+// End ends the call. What it owns belongs to its caller, or was released.
+func (c *Call) End() {
+	c.mu.Lock()
+	owned := c.owned
+	c.owned, c.ended = nil, true
+	c.mu.Unlock()
+	for _, ended := range owned {
+		ended()
+	}
 }
 
 // Shareable reports whether a Client has granted locks, none of them alone.

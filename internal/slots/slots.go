@@ -76,6 +76,7 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 	if call == nil {
 		call = new(several.Call)
 		ctx = call.With(ctx)
+		defer call.End()
 	}
 	for tries := 0; ; tries++ {
 		held, err := g.first(ctx, n, opts)
@@ -104,6 +105,11 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 
 // TryLock makes one attempt to acquire n places. The error is of type *locker.Error.
 func (g *Group) TryLock(ctx context.Context, n int, opts []locker.Option) (*Held, error) {
+	if several.From(ctx) == nil {
+		call := new(several.Call)
+		ctx = call.With(ctx)
+		defer call.End()
+	}
 	held, err := g.first(ctx, n, opts)
 	if errors.Is(err, errors.ErrUnsupported) {
 		held, err = g.search(ctx, n, func(s *search) error { return s.try(opts) })
