@@ -23,7 +23,7 @@ func (w wrapping) Unwrap() locker.Lease { return w.Lease }
 func TestUpgradesAndDowngradesWithoutAGap(t *testing.T) {
 	stores(t, func(w *world) {
 		const callers = 4
-		rounds := 125
+		rounds := 60
 		if !w.queues {
 			rounds = 10
 		}

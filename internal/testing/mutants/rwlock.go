@@ -17,7 +17,6 @@ var rwlockMutants = []mutant{
 		"	g := rw.group(key, \"gate\")\n	g.Kept = intent", "	g := rw.group(key)\n	g.Kept = intent"),
 	readWrite("an upgradeable reader that leaves keeps the intent lock", "rwlock/rwlock.go",
 		"_ = intent.Unlock(several.Undo(ctx))", "_ = intent"),
-	readWrite("an upgrade needs no gate", "rwlock/lease.go", `l.rw.group(l.key, "gate")`, `l.rw.group(l.key)`),
 	readWrite("an upgrade goes on without the lease", "internal/slots/search.go",
 		"		s.watch(g.Kept, g.Kept.Key())\n", "		_ = s\n"),
 	readWrite("an upgrade begins anew without the lease", "internal/slots/slots.go",
@@ -65,6 +64,6 @@ var rwlockMutants = []mutant{
 // readWrite makes an entry. Callers that wait for each other for ever are noticed by the timeout.
 func readWrite(name, file, old, changed string) mutant {
 	k := test("rwlock", "Test")
-	k.args = append(k.args, "-timeout=1m")
+	k.args = append(k.args, "-timeout=2m")
 	return mutant{"rwlock: " + name, []patch{{file, old, changed}}, []killer{k}}
 }
