@@ -22,8 +22,8 @@
 // If it loses one of these locks meanwhile, it gives everything back and begins anew. An upgradeable holder has the
 // intent lock and a slot, and Upgrade waits for the gate and the other slots.
 //
-// On other stores, a reader takes two round trips and a writer four. On Redlock, each slot is held on a majority of the
-// nodes.
+// An upgradeable lock takes a round trip more than a shared one. On other stores, a reader takes two round trips and a
+// writer three. On Redlock, each slot is held on a majority of the nodes.
 //
 // # Who comes first
 //
