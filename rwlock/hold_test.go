@@ -121,8 +121,14 @@ func TestUpgradeWhileAWriterWaits(t *testing.T) {
 		default:
 		}
 		w.unlock(writes)
-		w.unlock(<-writer)
-		w.unlock(<-second)
+		for range 2 { // in either order, by polling
+			select {
+			case lease := <-writer:
+				w.unlock(lease)
+			case lease := <-second:
+				w.unlock(lease)
+			}
+		}
 		w.empty()
 	})
 }
