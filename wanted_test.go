@@ -296,7 +296,7 @@ func TestWantedIsFoundBehindMiddleware(t *testing.T) {
 			}
 			lease = wrapping{wrapping{lease}}
 			wants(t, "nobody waits", lease, false)
-			asks(ctx, c, "k")
+			asks(t.Context(), c, "k")
 			wants(t, "one waits", lease, true)
 			return nil
 		})
