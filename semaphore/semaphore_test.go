@@ -460,6 +460,7 @@ func TestHoldersLearnThatAPermitIsWanted(t *testing.T) {
 			waiter = semaphore.New(w.client(), n)
 		}
 		one, two := w.lock(own), w.lock(own.Weight(2))
+		synctest.Wait() // the second caller may have asked for the permit of the first one, too
 		holders := []<-chan struct{}{locker.Wanted(one), locker.Wanted(two)}
 		wanted := func(want bool) {
 			w.Helper()
