@@ -39,6 +39,23 @@ func As[T any](l Locker) (T, bool) {
 	return zero, false
 }
 
+// LeaseAs returns the first Lease that implements T in the chain of l. The chain consists of l followed by the Leases
+// obtained by repeatedly calling its method Unwrap() Lease. It is As for leases.
+func LeaseAs[T any](l Lease) (T, bool) {
+	for l != nil {
+		if t, ok := l.(T); ok {
+			return t, true
+		}
+		u, ok := l.(interface{ Unwrap() Lease })
+		if !ok {
+			break
+		}
+		l = u.Unwrap()
+	}
+	var zero T
+	return zero, false
+}
+
 // Defaults returns a middleware that applies opts to every call. The options of the call are applied after opts and
 // override them.
 func Defaults(opts ...Option) Middleware {

@@ -55,7 +55,7 @@ var errNoVerifier = fmt.Errorf("the backend cannot verify leases: %w", errors.Er
 //
 // Verify finds the lease behind middleware by a method Unwrap() Lease of the leases that wrap it.
 func Verify(ctx context.Context, lease Lease) error {
-	if v, ok := behind[verifiable](lease); ok {
+	if v, ok := LeaseAs[verifiable](lease); ok {
 		return v.Verify(ctx)
 	}
 	return &Error{"verify", lease.Key(), errNoVerifier}

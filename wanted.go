@@ -42,7 +42,7 @@ type WantedNotifier interface {
 // A lease of which nobody asks this costs nothing. Wanted finds the lease behind middleware, as [Verify] does. If there
 // is none that can tell, the channel is nil, which is never ready.
 func Wanted(lease Lease) <-chan struct{} {
-	if l, ok := behind[wantable](lease); ok {
+	if l, ok := LeaseAs[wantable](lease); ok {
 		return l.Wanted()
 	}
 	return nil
@@ -50,23 +50,6 @@ func Wanted(lease Lease) <-chan struct{} {
 
 // wantable is a Lease that tells when it is wanted.
 type wantable interface{ Wanted() <-chan struct{} }
-
-// behind returns the first Lease that implements T in the chain of l: l, and the leases that its method Unwrap() Lease
-// returns.
-func behind[T any](l Lease) (T, bool) {
-	for l != nil {
-		if t, ok := l.(T); ok {
-			return t, true
-		}
-		u, ok := l.(interface{ Unwrap() Lease })
-		if !ok {
-			break
-		}
-		l = u.Unwrap()
-	}
-	var none T
-	return none, false
-}
 
 // wanted is whether others wait for the lock of a lease. A lease has it once somebody has asked.
 type wanted struct {

@@ -141,21 +141,12 @@ func (c *Config) validate() error {
 
 // fits returns an error if StopTime is too long for the TTL of lease.
 func (c *Config) fits(lease locker.Lease) error {
-	for l := lease; l != nil; {
-		if of, ok := l.(interface{ TTL() time.Duration }); ok {
-			if ttl := of.TTL(); c.StopTime > ttl/2 {
-				return fmt.Errorf("election: %w: Config.StopTime is %v, which is more than half of the TTL of %v: each term "+
-					"would end at once", locker.ErrInvalid, c.StopTime, ttl)
-			}
-			return nil
-		}
-		u, ok := l.(interface{ Unwrap() locker.Lease })
-		if !ok {
-			break
-		}
-		l = u.Unwrap()
+	of, ok := locker.LeaseAs[interface{ TTL() time.Duration }](lease) // or it is not from a Client
+	if !ok || c.StopTime <= of.TTL()/2 {
+		return nil
 	}
-	return nil // a Lease that is not from a Client
+	return fmt.Errorf("election: %w: Config.StopTime is %v, which is more than half of the TTL of %v: each term would end "+
+		"at once", locker.ErrInvalid, c.StopTime, of.TTL())
 }
 
 func (c *Config) report(key string, err error) {

@@ -39,7 +39,7 @@ func newLocks(held *slots.Held, intent locker.Lease) *locks {
 	if k.all = parts[0]; len(parts) > 1 {
 		k.all = locker.NewAllLease(parts...)
 	}
-	k.wanted = sync.OnceValue(func() <-chan struct{} { return wanted(k.all) })
+	k.wanted = sync.OnceValue(func() <-chan struct{} { return locker.Wanted(k.all) })
 	return k
 }
 
@@ -260,7 +260,7 @@ func alike(a, b error) bool {
 // error matches locker.ErrNotHeld, as that of Unlock does, and nothing is held any more. If it does not answer, the
 // other slots are released in the background, or end with their TTL.
 func Downgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
-	l, ok := behind[*hold](lease)
+	l, ok := locker.LeaseAs[*hold](lease)
 	if !ok || l.kind == shared {
 		return nil, about("downgrade", lease.Key(), fmt.Errorf("%w: the lease is neither exclusive nor upgradeable",
 			locker.ErrInvalid))
@@ -290,7 +290,7 @@ func Downgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
 //
 // If Upgrade fails, lease is as before. Errors are those of Lock. If lease has ended, the error is the reason.
 func Upgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
-	l, ok := behind[*hold](lease)
+	l, ok := locker.LeaseAs[*hold](lease)
 	if !ok || l.kind != upgradeable {
 		return nil, about("upgrade", lease.Key(), fmt.Errorf("%w: the lease is not upgradeable", locker.ErrInvalid))
 	}

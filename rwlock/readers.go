@@ -130,7 +130,7 @@ func (k *locks) joinable() bool {
 	if k.all.Err() != nil || age <= fresh {
 		return k.all.Err() == nil
 	}
-	ttl, ok := behind[interface{ TTL() time.Duration }](k.all)
+	ttl, ok := locker.LeaseAs[interface{ TTL() time.Duration }](k.all)
 	if !ok || age > ttl.TTL()/sharePart {
 		return false
 	}
@@ -140,14 +140,6 @@ func (k *locks) joinable() bool {
 	default:
 		return k.wanted() != nil
 	}
-}
-
-// wanted returns a channel that is closed when somebody waits for l. It is nil if l does not tell.
-func wanted(l locker.Lease) <-chan struct{} {
-	if w, ok := behind[interface{ Wanted() <-chan struct{} }](l); ok {
-		return w.Wanted()
-	}
-	return nil
 }
 
 // board returns the flight of op. If there was none, the caller leads the new one, and otherwise it is counted in
@@ -226,19 +218,3 @@ func (f *flight) unfinished(ctx context.Context) error {
 }
 
 var errSilent = fmt.Errorf("%w: it has not answered yet", locker.ErrUnavailable)
-
-// behind returns the first Lease that implements T in the chain of l.
-func behind[T any](l locker.Lease) (T, bool) {
-	for l != nil {
-		if t, ok := l.(T); ok {
-			return t, true
-		}
-		u, ok := l.(interface{ Unwrap() locker.Lease })
-		if !ok {
-			break
-		}
-		l = u.Unwrap()
-	}
-	var none T
-	return none, false
-}

@@ -184,7 +184,7 @@ func TestNewcomersWhileNobodyWaits(t *testing.T) {
 			shares bool
 		}{
 			{base, 40 * time.Millisecond, true},
-			{base, 60 * time.Millisecond, false},
+			{base, 60 * time.Millisecond, true},
 			{telling{base, nil}, 60 * time.Millisecond, false},
 			{telling{base, wanted}, 60 * time.Millisecond, true},
 			{telling{base, wanted}, 900 * time.Millisecond, true},

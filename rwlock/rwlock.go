@@ -103,7 +103,7 @@ var errReentrant = fmt.Errorf("%w: %w: the context carries a lease of this key",
 
 // has reports whether lease is one of key, and has not ended.
 func (rw *RWLock) has(lease locker.Lease, key string) bool {
-	l, ok := behind[*hold](lease)
+	l, ok := locker.LeaseAs[*hold](lease)
 	return ok && l.rw == rw && l.key == key && l.Err() == nil
 }
 

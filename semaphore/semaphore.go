@@ -138,15 +138,5 @@ func (p *Permit) Unlock(ctx context.Context) error {
 
 // PermitOf returns the Permit of a lease, behind any middleware.
 func PermitOf(lease locker.Lease) (*Permit, bool) {
-	for lease != nil {
-		if p, ok := lease.(*Permit); ok {
-			return p, true
-		}
-		u, ok := lease.(interface{ Unwrap() locker.Lease })
-		if !ok {
-			break
-		}
-		lease = u.Unwrap()
-	}
-	return nil, false
+	return locker.LeaseAs[*Permit](lease)
 }
