@@ -12,6 +12,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
 )
 
@@ -27,8 +28,8 @@ func TestRecipesShowTheExamples(t *testing.T) {
 	}
 	source := text("recipes_test.go")
 	blocks := strings.Split(text("docs/recipes.md")+text("docs/what-it-is-not.md"), "```go\n")[1:]
-	if len(blocks) != 8 {
-		t.Errorf("%d programs, want 8", len(blocks))
+	if len(blocks) != 9 {
+		t.Errorf("%d programs, want 9", len(blocks))
 	}
 	for _, block := range blocks {
 		code, _, _ := strings.Cut(block, "```")
@@ -257,6 +258,37 @@ func Example_permits() {
 	fmt.Println(slots[0])
 	// Output:
 	// true
+}
+
+func serve(ctx context.Context, rw *rwlock.RWLock, use func(ctx context.Context) error) error {
+	return locker.Do(ctx, rw.Shared(), "schema", use) // beside other requests, in all processes
+}
+
+func change(ctx context.Context, rw *rwlock.RWLock, to func(ctx context.Context) error) error {
+	return locker.Do(ctx, rw.Exclusive(), "schema", to) // when those requests have ended, and before later ones
+}
+
+func Example_readers() {
+	l := memory.New()
+	defer l.Close()
+	rw, ctx := rwlock.New(l), context.Background()
+	var version int
+	read := func(context.Context) error {
+		fmt.Println("version", version)
+		return nil
+	}
+	fmt.Println(serve(ctx, rw, read))
+	fmt.Println(change(ctx, rw, func(context.Context) error {
+		version++
+		return nil
+	}))
+	fmt.Println(serve(ctx, rw, read))
+	// Output:
+	// version 0
+	// <nil>
+	// <nil>
+	// version 1
+	// <nil>
 }
 
 func rebuild(ctx context.Context, l locker.Locker, job func(context.Context, <-chan struct{}) (bool, error)) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/ending"
 	"github.com/golocker/locker/internal/several"
 	"github.com/golocker/locker/internal/slots"
@@ -42,6 +43,13 @@ func (rw *RWLock) Exclusive() locker.Locker { return &view{rw, exclusive} }
 // and holders of Shared, but none of Exclusive.
 func (rw *RWLock) Upgradeable() locker.Locker { return &view{rw, upgradeable} }
 
+// Locks returns the names of the locks that key is made of: the slots, the gate and the intent lock. They are for an
+// inspect.Inspector and for operators. A holder of Shared has one slot, and a holder of Exclusive has all.
+func (rw *RWLock) Locks(key string) []string {
+	g := rw.group(key, "gate", "intent")
+	return append(g.Slots, g.Gates...)
+}
+
 type kind string
 
 const (
@@ -69,6 +77,20 @@ func (v *view) Lock(ctx context.Context, key string, opts ...locker.Option) (loc
 func (v *view) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	return v.acquire(ctx, "trylock", key, (*slots.Group).TryLock, opts)
 }
+
+// Inspect implements inspect.Inspector: it returns an error, because a key may have several holders. Inspect each of
+// the Locks with the Locker below.
+func (v *view) Inspect(_ context.Context, key string) (inspect.Inspection, error) {
+	return inspect.Inspection{State: inspect.Unknown}, about("inspect", key, errSeveral)
+}
+
+// ForceRelease implements inspect.Inspector as Inspect does.
+func (v *view) ForceRelease(_ context.Context, key, _ string) (inspect.Inspection, error) {
+	return inspect.Inspection{State: inspect.Unknown}, about("release", key, errSeveral)
+}
+
+var errSeveral = fmt.Errorf("a key of an RWLock may have several holders: inspect or release one of its Locks: %w",
+	errors.ErrUnsupported)
 
 func (v *view) acquire(
 	ctx context.Context, op, key string, get acquire, opts []locker.Option,

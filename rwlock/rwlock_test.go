@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/rwlock"
 )
@@ -363,4 +364,25 @@ func (w *world) lose() {
 	for i := range 64 {
 		_, _ = w.calls.ForceRelease(w.Context(), slot(i), "")
 	}
+}
+
+// A key may have several holders, so nobody is shown as the one. Its locks are for operators.
+func TestRWLockCannotBeInspectedAsALock(t *testing.T) {
+	stores(t, func(w *world) {
+		rw := rwlock.New(w.client())
+		for _, l := range []locker.Locker{rw.Shared(), rw.Exclusive(), rw.Upgradeable()} {
+			i, ok := locker.As[inspect.Inspector](l)
+			if !ok {
+				w.Fatal("the Locker below is inspected instead")
+			}
+			_, err := i.Inspect(w.Context(), key)
+			_, force := i.ForceRelease(w.Context(), key, "")
+			if !errors.Is(err, errors.ErrUnsupported) || !errors.Is(force, errors.ErrUnsupported) {
+				w.Errorf("%v, %v", err, force)
+			}
+		}
+		if n := len(rw.Locks(key)); n != 66 {
+			w.Errorf("%d locks, want 64 slots, the gate and the intent lock", n)
+		}
+	})
 }

@@ -16,12 +16,13 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/label"
+	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
 )
 
 func inspectCommand(a *app) *cobra.Command {
 	var keys []string
-	permits := 0
+	permits, shared := 0, false
 	cmd := &cobra.Command{
 		Use:     "inspect KEY",
 		GroupID: groupUse,
@@ -44,7 +45,9 @@ The time since a lock was acquired is derived from its fencing token and the ser
 Several locks, such as those that locker run acquires together, are inspected one after the other: each may have changed
 when the next one is shown.
 
-With --permits, the key has that number of permits, each of which is a lock, and the lock of those that wait.
+With --permits, the key has that number of permits, each of which is a lock, and the lock of those that wait. With
+--shared, it has 64 slots, of which a reader holds one and a writer all, and the locks of those that wait. Free ones
+are not shown then.
 
 It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 		Example: `  locker inspect backup
@@ -70,26 +73,35 @@ It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 			if permits < 0 || permits > semaphore.MaxPermits {
 				return exit.Usagef("--permits %d: it is from 1 to %d", permits, semaphore.MaxPermits)
 			}
-			if permits > 0 {
-				locks := make([]string, 0, permits+1)
-				for _, key := range all {
-					locks = append(locks, semaphore.New(nil, permits).Locks(key)...)
-				}
-				all = locks
+			if permits > 0 && shared {
+				return exit.Usagef("--shared and --permits exclude each other")
 			}
-			return a.inspect(cmd.Context(), all)
+			var locks []string
+			for _, key := range all {
+				switch {
+				case permits > 0:
+					locks = append(locks, semaphore.New(nil, permits).Locks(key)...)
+				case shared:
+					locks = append(locks, rwlock.New(nil).Locks(key)...)
+				default:
+					locks = append(locks, key)
+				}
+			}
+			return a.inspect(cmd.Context(), locks, shared)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&keys, "key", "k", nil, "the `name` of a lock; given several times, of several locks")
 	cmd.Flags().IntVar(&permits, "permits", 0, "the `number` of permits that the key has, instead of one lock")
+	cmd.Flags().BoolVar(&shared, "shared", false, "the key is that of readers and writers")
 	for _, name := range []string{"key", "permits"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
 }
 
-// inspect shows the state of each lock. If one is not known, it shows the others, and returns the error.
-func (a *app) inspect(ctx context.Context, keys []string) error {
+// inspect shows the state of each lock, or only of those that are not free. If one is not known, it shows the others,
+// and returns the error.
+func (a *app) inspect(ctx context.Context, keys []string, taken bool) error {
 	i, err := a.inspector(ctx)
 	if err != nil {
 		return err
@@ -100,6 +112,9 @@ func (a *app) inspect(ctx context.Context, keys []string) error {
 		seen, err := i.Inspect(ctx, key)
 		errs = append(errs, err)
 		if err != nil && seen.Nodes == nil {
+			continue
+		}
+		if taken && seen.State == inspect.Free {
 			continue
 		}
 		if a.json {

@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/cmd/locker/internal/supervise"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
 )
 
@@ -40,6 +41,8 @@ type runOptions struct {
 
 	permits int // of the key; 0: it is one lock
 	weight  int // how many of the permits are taken
+
+	shared, exclusive bool // the key is that of readers and writers
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -55,6 +58,9 @@ func runCommand(a *app) *cobra.Command {
   locker run -q --key report --wait 5s --min-hold 1m -- /usr/local/bin/report
   # on at most three machines at a time
   locker run --key export --permits 3 -- ./export
+  # many readers, or one migration
+  locker run --key config --shared -- ./serve
+  locker run --key config --exclusive -- ./migrate
   # both locks, or none
   locker run --key account:1 --key account:2 -- ./transfer
   locker run --key jobs -- sh -c 'psql -v fence="$LOCKER_FENCE" -f job.sql'`,
@@ -78,6 +84,8 @@ func runCommand(a *app) *cobra.Command {
 	durationVar(flags, &o.MaxHold, "max-hold", "stop the command after this time")
 	flags.IntVar(&o.permits, "permits", 0, "the key has this `number` of permits, instead of one lock, and run takes one")
 	flags.IntVar(&o.weight, "weight", 1, "with --permits, the `number` of permits to take, all or none")
+	flags.BoolVar(&o.shared, "shared", false, "share the key with others that have --shared")
+	flags.BoolVar(&o.exclusive, "exclusive", false, "exclude those that have --shared, too")
 	flags.StringVar(&o.OnLost, "on-lost", supervise.Term, "if the lock is lost: `term`, kill or notify the command")
 	o.Grace = -1
 	durationVar(flags, &o.Grace, "grace",
@@ -119,6 +127,8 @@ With several --key, run takes all of the locks or none. Programs that do that do
 The command is stopped if one of the locks is lost.
 
 With --permits, as many commands run at a time as the key has permits. All who use a key should give the same number.
+With --shared, commands run beside each other, and beside none that has --exclusive. Permits, shared locks and plain
+locks of the same name have nothing to do with each other.
 
 Run executes the words after -- without a shell. The command uses the standard input, output and error of locker, and
 its exit code becomes the exit code of locker.
@@ -175,6 +185,8 @@ func (o *runOptions) check(c *config.Config) error {
 		return exit.Usagef("--weight needs --permits")
 	case o.permits > 0 && (o.weight < 1 || o.weight > o.permits):
 		return exit.Usagef("--weight %d: it is from 1 to the %d permits", o.weight, o.permits)
+	case o.shared && o.exclusive, (o.shared || o.exclusive) && o.permits > 0:
+		return exit.Usagef("--shared, --exclusive and --permits exclude each other")
 	case o.MinHold < 0 || o.MinHold > locker.MaxTTL:
 		return exit.Usagef("--min-hold %v: it is from 0 to %v", o.MinHold, locker.MaxTTL)
 	case o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < locker.MinTTL:
@@ -278,6 +290,12 @@ func (a *app) supervise(ctx context.Context, o *runOptions,
 		}
 		if o.permits > 0 {
 			return semaphore.New(l, o.permits).Weight(o.weight), nil
+		}
+		if o.shared {
+			return rwlock.New(l).Shared(), nil
+		}
+		if o.exclusive {
+			return rwlock.New(l).Exclusive(), nil
 		}
 		return l, nil
 	})

@@ -133,6 +133,26 @@ func TestPermits(t *testing.T) {
 	}
 }
 
+// TestShared checks that readers run beside each other, and beside no writer, and that inspect shows them.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	const waits = `echo runs >runs; read x <go || sleep 60`
+	readers := []*process{
+		run(t, url, "run", "-k", "config", "--shared", "--", "sh", "-c", waits),
+		run(t, url, "run", "-k", "config", "--shared", "--", "sh", "-c", waits),
+	}
+	for _, p := range readers {
+		p.wrote(t, "runs")
+	}
+	run(t, url, "run", "-k", "config", "--exclusive", "--wait", "0", "--", "true").exits(t, exit.Held)
+	code, out, _ := call([]string{"LOCKER_URL=" + url}, "inspect", "config", "--shared")
+	assert.Zero(t, code)
+	assert.Equal(t, 2, strings.Count(out, "held"), out)
+	run(t, url, "run", "-k", "other", "--exclusive", "--wait", "0", "--", "true").exits(t, 0)
+	run(t, url, "run", "-k", "k", "--exclusive", "--shared", "--", "true").exits(t, exit.Usage)
+}
+
 // TestInheritedFilesAreLeftAlone checks that files which run has inherited keep their numbers. The command knows these
 // numbers, as of a job server of make, or of a socket of systemd.
 func TestInheritedFilesAreLeftAlone(t *testing.T) {
