@@ -145,8 +145,8 @@ func (c *Config) fits(lease locker.Lease) error {
 	if !ok || c.StopTime <= of.TTL()/2 {
 		return nil
 	}
-	return fmt.Errorf("election: %w: Config.StopTime is %v, which is more than half of the TTL of %v: each term would end "+
-		"at once", locker.ErrInvalid, c.StopTime, of.TTL())
+	return fmt.Errorf("election: %w: Config.StopTime is %v, which is more than half of the TTL of %v: each term would "+
+		"end at once", locker.ErrInvalid, c.StopTime, of.TTL())
 }
 
 func (c *Config) report(key string, err error) {

@@ -11,6 +11,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -113,7 +114,7 @@ func (b *Backend) AcquireSome(
 			return nil, held
 		}
 	}
-	chosen := append(own, free[:max(0, n-len(own))]...)
+	chosen := slices.Concat(own, free[:max(0, n-len(own))])
 	grants := make([]*locker.Grant, len(reqs))
 	for _, i := range chosen {
 		l := b.lock(reqs[i].Key)

@@ -12,15 +12,16 @@
 //
 // A permit is a lock of its own: key "exports" has the locks {exports}#0, {exports}#1 and {exports}#2. So each permit
 // has its own lease, which ends with its TTL if its holder crashes, is renewed, is lost and noticed as lost, and has a
-// fencing token, as every lock has. There is no counter that could be wrong. On Redlock, each permit is held on a
-// majority of the nodes. Semaphores that count the holders on each node and compare the counts admit more than n: with
-// three nodes and one permit, three clients can each be the first on one node and the second on another.
+// fencing token, as every lock has. There is no counter that could be wrong. On Redlock, each permit is a lock that a
+// majority of the nodes has granted, and costs what such a lock costs. A semaphore that lets n holders in on each node,
+// and asks for a majority of the nodes, admits more than n: with three nodes and two permits, three clients can have two
+// nodes each.
 //
 // A caller that finds a permit free takes it, in one round trip in memory, on one Redis and in PostgreSQL. Other stores
-// need two: one for the gate, which is the lock {exports}#gate, and one for a permit. A caller that finds no permit free
-// waits for the gate. Its holder waits for all permits, takes the first that is returned, and opens the gate for the
-// next caller. So permits go to the callers in the order in which the store serves those that wait for a lock. Redlock
-// and NATS promise no order. All names have the same hash slot of a Redis Cluster.
+// need two: one for the gate, which is the lock {exports}#gate, and one for a permit. A caller that finds no permit
+// free waits for the gate. Its holder waits for all permits, takes the first that is returned, and opens the gate for
+// the next caller. So permits go to the callers in the order in which the store serves those that wait for a lock.
+// Redlock and NATS promise no order. All names have the same hash slot of a Redis Cluster.
 //
 // # Programs with different limits
 //

@@ -63,8 +63,9 @@ func (c *Call) Granted(alone bool) {
 	c.granted, c.alone = true, c.alone || alone
 }
 
-// Own makes the call an owner of a lock, until the call has ended: Close of the Client waits for its release as it waits
-// for an attempt. ended is called then. Own returns false if the call has ended, as for a lock that a hook acquires.
+// Own makes the call an owner of a lock, until the call has ended: Close of the Client waits for its release as it
+// waits for an attempt. ended is called then. Own returns false if the call has ended, as for a lock that a hook
+// acquires.
 func (c *Call) Own(ended func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,7 +11,8 @@ var manyMutants = []mutant{
 	{"many: a panic leaves what was taken",
 		[]patch{{"taken.go",
 			"	defer func() { t.end(ctx, lease != nil) }()\n	if err := f(t.call.With(context.WithValue(ctx, takenKey{}, t))); err",
-			"	err = f(t.call.With(context.WithValue(ctx, takenKey{}, t)))\n	defer func() { t.end(ctx, lease != nil) }()\n	if err"}},
+			"	err = f(t.call.With(context.WithValue(ctx, takenKey{}, t)))\n" +
+				"	defer func() { t.end(ctx, lease != nil) }()\n	if err"}},
 		[]killer{test(".", "TestPanicLeavesNoLock")}},
 	{"many: a panic in a hook leaves the grant",
 		[]patch{{"client.go", "if l == nil { // also", "if l == nil && err != nil { // also"}},
