@@ -16,8 +16,8 @@
 // slots is. There is no counter of readers that could be wrong, and no list of them that a clock must clean up. All
 // names have the same hash slot of a Redis Cluster.
 //
-// A lock that is free takes one round trip in memory, on one Redis and in PostgreSQL. Others wait for the gate, the lock
-// {config}#rwgate. Only the holder of the gate waits for slots, and while it waits, nobody overtakes it. A writer takes
+// A lock that is free takes one round trip in memory, on one Redis and in PostgreSQL. Others wait for the gate, the
+// lock {config}#rwgate. Only the holder of the gate waits for slots, and while it waits, nobody overtakes it. A writer takes
 // the lock {config}#rwintent before the gate, waits for all slots at the same time, and opens both when it has them.
 // If it loses one of these locks meanwhile, it gives everything back and begins anew. An upgradeable holder has the
 // intent lock and a slot, and Upgrade waits for the gate and the other slots.

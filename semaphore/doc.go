@@ -14,8 +14,8 @@
 // has its own lease, which ends with its TTL if its holder crashes, is renewed, is lost and noticed as lost, and has a
 // fencing token, as every lock has. There is no counter that could be wrong. On Redlock, each permit is a lock that a
 // majority of the nodes has granted, and costs what such a lock costs. A semaphore that lets n holders in on each node,
-// and asks for a majority of the nodes, admits more than n: with three nodes and two permits, three clients can have two
-// nodes each.
+// and asks for a majority of the nodes, admits more than n: with three nodes and two permits, three clients can have
+// two nodes each.
 //
 // A caller that finds a permit free takes it, in one round trip in memory, on one Redis and in PostgreSQL. Other stores
 // need two: one for the gate, which is the lock {exports}#gate, and one for a permit. A caller that finds no permit

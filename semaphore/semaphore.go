@@ -43,8 +43,8 @@ func (s *Semaphore) Lock(ctx context.Context, key string, opts ...locker.Option)
 // wait for one, the error matches locker.ErrHeld. It may then be a *locker.HeldError that describes one of the holders.
 //
 // If the store cannot acquire a free permit in one step, TryLock asks for one permit after the other, in random order,
-// and for several at a time after the first three. It may then take a permit that has just been returned although others
-// wait, and of several calls with a weight, all may fail because they have taken permits from each other.
+// and for several at a time after the first three. It may then take a permit that has just been returned although
+// others wait, and of several calls with a weight, all may fail because they have taken permits from each other.
 func (s *Semaphore) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	return s.acquire("trylock", key, func(g *slots.Group) (*slots.Held, error) { return g.TryLock(ctx, s.weight, opts) })
 }
