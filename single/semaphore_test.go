@@ -30,7 +30,7 @@ func TestPermitsOnAServer(t *testing.T) {
 				}
 				_ = d.Close()
 			}
-			var clients []*locker.Client
+			var clients []locker.Locker
 			for range 4 {
 				clients = append(clients, closing(t, single.New(build(t, s.Addr()), opts...)))
 			}

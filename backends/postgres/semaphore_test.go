@@ -18,7 +18,7 @@ import (
 // Clients contend for permits.
 func testPermits(t *testing.T, s *pgtest.Server) {
 	prefix := newPrefix()
-	var clients []*locker.Client
+	var clients []locker.Locker
 	for range 4 {
 		l := postgres.New(pool(t, s.URL("postgres")), postgres.Prefix(prefix))
 		t.Cleanup(func() { must(t, "Close", l.Close()) })

@@ -1,7 +1,6 @@
 package contention
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -14,7 +13,7 @@ import (
 
 // Permits has several callers of each client contend for n permits, and judges from outside: no permit has two holders,
 // the tokens of each grow, and everything is given back.
-func Permits(t *testing.T, clients []*locker.Client, n int) {
+func Permits(t *testing.T, clients []locker.Locker, n int) {
 	t.Helper()
 	const callers, rounds = 3, 15
 	key, ttl := "permits", locker.TTL(30*time.Second)
@@ -68,17 +67,25 @@ func Permits(t *testing.T, clients []*locker.Client, n int) {
 	if most != n {
 		t.Errorf("at most %d permits were held at a time, want %d", most, n)
 	}
-	names := []string{"{permits}#gate"}
-	for slot := range n {
-		names = append(names, fmt.Sprintf("{permits}#%d", slot))
+	nothingLeft(t, clients[0], semaphore.New(nil, n).Locks(key))
+}
+
+// nothingLeft fails the test if one of the locks stays held or waited for.
+func nothingLeft(t *testing.T, l locker.Locker, locks []string) {
+	t.Helper()
+	i, ok := locker.As[inspect.Inspector](l)
+	if !ok {
+		t.Fatal("the Locker shows nothing")
 	}
-	for end := time.Now().Add(10 * time.Second); len(names) > 0; time.Sleep(10 * time.Millisecond) {
-		seen, err := clients[0].Inspect(t.Context(), names[0])
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); len(locks) > 0; <-tick.C {
+		seen, err := i.Inspect(t.Context(), locks[0])
 		switch {
 		case err == nil && seen.State == inspect.Free && seen.Waiting == 0:
-			names = names[1:]
+			locks = locks[1:]
 		case time.Now().After(end):
-			t.Fatalf("%s is left behind: %+v, %v", names[0], seen, err)
+			t.Fatalf("%s is left behind: %+v, %v", locks[0], seen, err)
 		}
 	}
 }
