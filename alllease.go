@@ -98,8 +98,8 @@ func (a *AllLease) Done() <-chan struct{} {
 	return a.done
 }
 
-// Wanted returns a channel that is closed when somebody else waits for one of the locks; see the function [Wanted]. From
-// the first call on, the lease has a goroutine for each lock, until the channel is closed or the lease ends.
+// Wanted returns a channel that is closed when somebody else waits for one of the locks; see the function [Wanted].
+// From the first call on, the lease has a goroutine for each lock, until the channel is closed or the lease ends.
 func (a *AllLease) Wanted() <-chan struct{} {
 	err := a.Err()
 	a.mu.Lock()

@@ -71,8 +71,8 @@ type ManyAcquirer interface {
 	AcquireMany(ctx context.Context, reqs []Request) ([]Grant, error)
 }
 
-// SomeAcquirer is an optional interface that may be implemented by a [Backend] that can acquire some of several locks in
-// one step. If not, packages semaphore and rwlock take a round trip more.
+// SomeAcquirer is an optional interface that may be implemented by a [Backend] that can acquire some of several locks
+// in one step. If not, packages semaphore and rwlock take a round trip more.
 type SomeAcquirer interface {
 	// AcquireSome makes one attempt to acquire locks for n of reqs, the first ones that are free. reqs are as in
 	// AcquireMany. gates are the keys of other locks. The rules of AcquireMany apply, and in addition:

@@ -37,7 +37,8 @@ type WantedNotifier interface {
 //     Request.Wanted.
 //
 // Callers of TryLock do not wait. A channel that is closed stays closed, although those that waited may have left.
-// After the end of the lease, an open channel stays open. The lease of several locks is wanted when one of the locks is.
+// After the end of the lease, an open channel stays open. The lease of several locks is wanted when one of the locks
+// is.
 //
 // A lease of which nobody asks this costs nothing. Wanted finds the lease behind middleware, as [Verify] does. If there
 // is none that can tell, the channel is nil, which is never ready.

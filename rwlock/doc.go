@@ -17,10 +17,10 @@
 // names have the same hash slot of a Redis Cluster.
 //
 // A lock that is free takes one round trip in memory, on one Redis and in PostgreSQL. Others wait for the gate, the
-// lock {config}#rwgate. Only the holder of the gate waits for slots, and while it waits, nobody overtakes it. A writer takes
-// the lock {config}#rwintent before the gate, waits for all slots at the same time, and opens both when it has them.
-// If it loses one of these locks meanwhile, it gives everything back and begins anew. An upgradeable holder has the
-// intent lock and a slot, and Upgrade waits for the gate and the other slots.
+// lock {config}#rwgate. Only the holder of the gate waits for slots, and while it waits, nobody overtakes it. A writer
+// takes the lock {config}#rwintent before the gate, waits for all slots at the same time, and opens both when it has
+// them. If it loses one of these locks meanwhile, it gives everything back and begins anew. An upgradeable holder has
+// the intent lock and a slot, and Upgrade waits for the gate and the other slots.
 //
 // An upgradeable lock takes a round trip more than a shared one. On other stores, a reader takes two round trips and a
 // writer three. On Redlock, each slot is held on a majority of the nodes.
@@ -63,9 +63,10 @@
 //
 // The token of a writer is the greatest one of its slots. It is greater than those of all readers and writers before
 // it, and the token of a reader is greater than those of all writers before it. Readers beside each other are in no
-// order. For this the slots of a key need a common counter. In memory, PostgreSQL, etcd and NATS, one counter serves all
-// keys. On Redis, one serves all keys of a hash slot. On Redlock, there is such a counter on each node, and the tokens
-// that a writer has are known to a majority before it has its lease. [Downgrade] keeps the slot with the greatest token.
+// order. For this the slots of a key need a common counter. In memory, PostgreSQL, etcd and NATS, one counter serves
+// all keys. On Redis, one serves all keys of a hash slot. On Redlock, there is such a counter on each node, and the
+// tokens that a writer has are known to a majority before it has its lease. [Downgrade] keeps the slot with the
+// greatest token.
 //
 // # Not re-entrant
 //

@@ -88,7 +88,8 @@ func TestReadersBesideEachOther(t *testing.T) {
 	})
 }
 
-// A free lock costs a call of the store. Where the store acquires one lock at a time, there are two more, for the gates.
+// A free lock costs a call of the store. Where the store acquires one lock at a time, there are two more, for the
+// gates.
 func TestCostOfAFreeLock(t *testing.T) {
 	stores(t, func(w *world) {
 		_, steps := w.store.(*counts)

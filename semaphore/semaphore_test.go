@@ -102,8 +102,8 @@ func TestOrderOfArrival(t *testing.T) {
 	})
 }
 
-// Who does not wait takes no permit while others wait at the gate, even if one is free for a moment, because the callers
-// that wait have to ask the store for it.
+// Who does not wait takes no permit while others wait at the gate, even if one is free for a moment, because the
+// callers that wait have to ask the store for it.
 func TestFreePermitsBelongToThoseWhoWait(t *testing.T) {
 	stores(t, func(w *world) {
 		if _, steps := w.store.(*counts); !steps {
