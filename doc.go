@@ -50,6 +50,10 @@
 // A store implements [Backend], which makes one attempt per call. [Client] turns a Backend into a Locker. It waits,
 // renews leases, notices losses and releases locks, so these work in the same way on every store.
 //
+// # More than one holder
+//
+// Package semaphore lets n holders have a key at a time, and package rwlock many readers or one writer.
+//
 // # Operation and instrumentation
 //
 // Package inspect is for operators: it shows the state of a lock, and takes a lock away from its owner. Package
