@@ -288,6 +288,9 @@ func Downgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
 // of all readers before. The new locks have the options of the call that has returned lease. lease may be behind
 // middleware, which does not wrap the new one.
 //
+// Take lease with Lock or TryLock, and not with locker.Do: the context that Do gives to its function ends with lease,
+// and Do returns an error that matches locker.ErrUnlocked.
+//
 // If Upgrade fails, lease is as before. Errors are those of Lock. If lease has ended, the error is the reason.
 func Upgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
 	l, ok := locker.LeaseAs[*hold](lease)
