@@ -40,7 +40,8 @@ func (s *Semaphore) Lock(ctx context.Context, key string, opts ...locker.Option)
 }
 
 // TryLock makes one attempt to acquire a permit of key. The lease is a [*Permit]. If no permit is free, or if others
-// wait for one, the error matches locker.ErrHeld. It may then be a *locker.HeldError that describes one of the holders.
+// wait for one, the error matches locker.ErrHeld. It may then be a *locker.HeldError that describes one of the holders
+// of permits, or the caller that waits in front of the others, which holds the gate.
 //
 // If the store cannot acquire a free permit in one step, TryLock asks for one permit after the other, in random order,
 // and for several at a time after the first three. It may then take a permit that has just been returned although
