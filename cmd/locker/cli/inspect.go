@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -45,9 +46,10 @@ The time since a lock was acquired is derived from its fencing token and the ser
 Several locks, such as those that locker run acquires together, are inspected one after the other: each may have changed
 when the next one is shown.
 
-With --permits, the key has that number of permits, each of which is a lock, and the lock of those that wait. With
---shared, it has 64 slots, of which a reader holds one and a writer all, and the locks of those that wait. Free ones
-are not shown then.
+With --permits, inspect shows the lock of each permit, and at the end the gate. The holder of the gate is the first of
+those that wait, and waits for all permits. Those that wait for the gate are the others. With --shared, the key has 64
+slots, of which a reader holds one and a writer all, the gate, and the lock rwintent, for which writers wait before the
+gate. Free ones are not shown then. Without these flags, inspect shows the plain lock of that name.
 
 It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 		Example: `  locker inspect backup
@@ -69,8 +71,8 @@ It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all := append(keys, args...)
-			if permits < 0 || permits > semaphore.MaxPermits {
+			all := slices.Concat(keys, args)
+			if given := cmd.Flags().Changed("permits"); given && (permits < 1 || permits > semaphore.MaxPermits) {
 				return exit.Usagef("--permits %d: it is from 1 to %d", permits, semaphore.MaxPermits)
 			}
 			if permits > 0 && shared {
