@@ -14,7 +14,8 @@
 // holds one of them, and a writer all. So each holder has a lease of its own, which ends with its own TTL if the holder
 // crashes, is renewed, and is lost and noticed as lost, as every lock is. A writer's lease is lost when one of its
 // slots is. There is no counter of readers that could be wrong, and no list of them that a clock must clean up. All
-// names have the same hash slot of a Redis Cluster.
+// names have the same hash slot of a Redis Cluster. A lock "config" of the Locker below is none of them, and excludes
+// nobody here.
 //
 // A lock that is free takes one round trip in memory, on one Redis and in PostgreSQL. Others wait for the gate, the
 // lock {config}#rwgate. Only the holder of the gate waits for slots, and while it waits, nobody overtakes it. A writer

@@ -30,6 +30,12 @@
 // limit can be changed by a rolling restart: it is in force when the last program with the old limit has ended, and its
 // permits are returned.
 //
+// # The same key without a Semaphore
+//
+// A lock that the Locker below has given for "exports" is none of the permits, so its holder runs beside all of theirs,
+// also if n is 1. A program that changes from a Locker to a Semaphore needs another key, or a restart of all instances
+// at once, because otherwise the old instances run one more than n.
+//
 // # Not re-entrant
 //
 // A holder that calls Lock again needs a second permit. If all holders do that while they hold the last permits, they
