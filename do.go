@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/golocker/locker/internal/several"
 )
 
 // Do calls f while it holds the lock of key. It acquires the lock as [Locker.Lock] does, and unlocks it when f returns
@@ -120,8 +122,8 @@ func (c *heldContext) Value(key any) any {
 	switch key := key.(type) {
 	case leaseKey:
 		return c.lease
-	case ownKey:
-		if key.isOf(c.lease) {
+	case several.Sought:
+		if isOrHas(c.lease, key) {
 			return c.lease
 		}
 		return c.Context.Value(key)
@@ -138,14 +140,21 @@ type ownKey struct {
 	key    string
 }
 
-// isOf reports whether l is one of that lock and has not ended.
-func (k ownKey) isOf(l Lease) bool {
+// Is implements several.Sought.
+func (k ownKey) Is(l any) bool {
+	of, ok := l.(*lease)
+	return ok && of.grant.client == k.client && of.Key() == k.key && of.Err() == nil
+}
+
+// isOrHas reports whether l is sought, or a lease behind it.
+func isOrHas(l Lease, sought several.Sought) bool {
 	for {
+		if sought.Is(l) {
+			return true
+		}
 		switch of := l.(type) {
-		case *lease:
-			return of.grant.client == k.client && of.Key() == k.key && of.Err() == nil
 		case *AllLease:
-			return slices.ContainsFunc(of.parts, k.isOf)
+			return slices.ContainsFunc(of.parts, func(part Lease) bool { return isOrHas(part, sought) })
 		case interface{ Unwrap() Lease }:
 			l = of.Unwrap()
 		default:

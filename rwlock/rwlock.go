@@ -98,7 +98,7 @@ func (v *view) acquire(
 	if key == "" {
 		return nil, about(op, key, fmt.Errorf("%w: the key is empty", locker.ErrInvalid))
 	}
-	if held, ok := locker.LeaseFrom(ctx); ok && op == "lock" && v.rw.has(held, key) {
+	if op == "lock" && ctx.Value(ownKey{v.rw, key}) != nil {
 		return nil, about(op, key, errReentrant)
 	}
 	if v.kind == shared && len(opts) == 0 && ctx.Err() == nil {
@@ -123,10 +123,16 @@ func (v *view) acquire(
 var errReentrant = fmt.Errorf("%w: %w: the context carries a lease of this key", locker.ErrInvalid,
 	locker.ErrReentrant)
 
-// has reports whether lease is one of key, and has not ended.
-func (rw *RWLock) has(lease locker.Lease, key string) bool {
-	l, ok := locker.LeaseAs[*hold](lease)
-	return ok && l.rw == rw && l.key == key && l.Err() == nil
+// ownKey is the key of a value in a context: a lease of that key that has not ended, if the context carries one.
+type ownKey struct {
+	rw  *RWLock
+	key string
+}
+
+// Is implements several.Sought.
+func (k ownKey) Is(lease any) bool {
+	l, ok := lease.(*hold)
+	return ok && l.rw == k.rw && l.key == k.key && l.Err() == nil
 }
 
 // name returns the name of a lock that belongs to key. A semaphore for the same key has others.

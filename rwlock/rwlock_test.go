@@ -359,6 +359,34 @@ func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
 	})
 }
 
+// A call that would wait for its own caller fails at once, also behind leases of other locks.
+func TestLockThatWouldWaitForItself(t *testing.T) {
+	stores(t, func(w *world) {
+		rw := w.process()
+		outer, inner := w.lock(rw.Shared()), w.lock(w.client(), locker.TTL(ttl))
+		writer := w.waiting(w.process().Exclusive())
+		ctx, cancel := locker.WithLease(w.Context(), locker.NewAllLease(outer, inner))
+		defer cancel()
+		another, err := rw.Exclusive().Lock(ctx, "another")
+		if err != nil {
+			w.Fatal(err)
+		}
+		ctx, cancel = locker.WithLease(ctx, another)
+		defer cancel()
+		ctx, cancel = context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		for _, l := range []locker.Locker{rw.Shared(), rw.Exclusive(), rw.Upgradeable()} {
+			start := time.Now()
+			if _, err := l.Lock(ctx, key); !errors.Is(err, locker.ErrReentrant) || time.Since(start) > 0 {
+				w.Errorf("%v after %v", err, time.Since(start))
+			}
+		}
+		w.unlock(another, inner, outer)
+		w.unlock(<-writer)
+		w.empty()
+	})
+}
+
 // lose takes all locks of the key away.
 func (w *world) lose() {
 	w.Helper()

@@ -128,3 +128,6 @@ func Undo(ctx context.Context) context.Context { return context.WithValue(ctx, u
 
 // Undoes reports whether ctx is from Undo.
 func Undoes(ctx context.Context) bool { return ctx.Value(undoKey{}) != nil }
+
+// Sought is the key of a value in a context: the innermost lease that the context carries for which Is returns true.
+type Sought interface{ Is(lease any) bool }

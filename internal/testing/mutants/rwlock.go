@@ -57,8 +57,8 @@ var rwlockMutants = []mutant{
 		"		_ = reason\n"),
 	readWrite("a lease that has ended is wanted", "rwlock/lease.go",
 		"	if l.Err() != nil {\n		return nil\n	}\n	return l.locks.all", "	return l.locks.all"),
-	readWrite("a reader waits for itself", "rwlock/rwlock.go", `op == "lock" && v.rw.has(held, key)`,
-		`op == "" && v.rw.has(held, key)`),
+	readWrite("a reader waits for itself", "rwlock/rwlock.go", `op == "lock" && ctx.Value(ownKey{v.rw, key}) != nil`,
+		`op == "" && ctx.Value(ownKey{v.rw, key}) != nil`),
 	readWrite("readers wait for all slots at once", "internal/slots/search.go", "	few      = 2", "	few      = 64"),
 }
 
