@@ -44,8 +44,9 @@ func (s *Semaphore) Lock(ctx context.Context, key string, opts ...locker.Option)
 // of permits, or the caller that waits in front of the others, which holds the gate.
 //
 // If the store cannot acquire a free permit in one step, TryLock asks for one permit after the other, in random order,
-// and for several at a time after the first three. It may then take a permit that has just been returned although
-// others wait, and of several calls with a weight, all may fail because they have taken permits from each other.
+// and for several at a time after the first three. A step is about 64 permits at most, and if it finds too few of them
+// free, TryLock does the same for all. It may then take a permit that has just been returned although others wait, and
+// of several calls with a weight, all may fail because they have taken permits from each other.
 func (s *Semaphore) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	return s.acquire("trylock", key, func(g *slots.Group) (*slots.Held, error) { return g.TryLock(ctx, s.weight, opts) })
 }

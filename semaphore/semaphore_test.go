@@ -332,6 +332,23 @@ func TestPanicOfAHook(t *testing.T) {
 	})
 }
 
+// A step looks at a part of many permits. TryLock finds the free one in the other part, too.
+func TestTryLockFindsTheFreePermitAmongMany(t *testing.T) {
+	stores(t, func(w *world) {
+		s := semaphore.New(w.client(), 100)
+		for range 100 {
+			lease, err := s.TryLock(w.Context(), key)
+			if err != nil {
+				w.Fatal(err)
+			}
+			defer w.unlock(lease)
+		}
+		if _, err := s.TryLock(w.Context(), key); !errors.Is(err, locker.ErrHeld) {
+			w.Errorf("no permit is free: %v", err)
+		}
+	})
+}
+
 // Wrong numbers are errors that say so.
 func TestInvalidLimits(t *testing.T) {
 	stores(t, func(w *world) {

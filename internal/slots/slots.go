@@ -180,6 +180,11 @@ func (g *Group) step(ctx context.Context, n int, gates []string, opts []locker.O
 	}
 	leases, err := locker.TryLockMany(ctx, g.Locker, locker.Many{Keys: keys, N: n, Gates: gates}, slotOptions(opts)...)
 	if err != nil {
+		var of *locker.Error
+		if len(keys) < len(g.Slots) && errors.Is(err, locker.ErrHeld) && ending.Of(ctx) == nil && errors.As(err, &of) &&
+			!slices.Contains(gates, of.Key) { // other places may be free
+			return nil, errors.ErrUnsupported
+		}
 		return nil, err
 	}
 	held := &Held{Settled: settled}
