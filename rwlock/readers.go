@@ -197,8 +197,7 @@ func (rw *RWLock) fly(
 		}
 		close(f.done)
 	}()
-	traced := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { f.call.Wait() }})
-	if k, err = rw.get(traced, key, get, nil, 1, "gate"); err != nil {
+	if k, err = rw.get(ctx, key, get, nil, 1, "gate"); err != nil {
 		return nil, err
 	}
 	return newHold(rw, shared, key, nil, k), nil

@@ -171,6 +171,7 @@ func (rw *RWLock) upgradeable(
 		ctx = call.With(ctx)
 		defer call.End()
 	}
+	ctx = slots.Waits(ctx, call)
 	for {
 		k, lost, err := rw.upgradeableOnce(ctx, op, key, get, opts)
 		if !lost || op != "lock" || ending.Of(ctx) != nil {

@@ -415,3 +415,26 @@ func TestRWLockCannotBeInspectedAsALock(t *testing.T) {
 		}
 	})
 }
+
+// A call that has waited tolerates a failing store, also if it fails between two locks that the call acquires.
+func TestPatienceBetweenLocks(t *testing.T) {
+	for name, of := range map[string]func(rw *rwlock.RWLock) locker.Locker{
+		"shared": (*rwlock.RWLock).Shared, "exclusive": (*rwlock.RWLock).Exclusive,
+		"upgradeable": (*rwlock.RWLock).Upgradeable,
+	} {
+		t.Run(name, func(t *testing.T) {
+			stores(t, func(w *world) {
+				reads := w.lock(w.process().Shared())
+				first := w.waiting(w.process().Exclusive())
+				second := w.waiting(of(w.process()))
+				w.calls.fail(locker.ErrUnavailable)
+				w.unlock(reads)
+				time.Sleep(3 * time.Second)
+				w.calls.fail(nil)
+				w.unlock(<-first)
+				w.unlock(<-second)
+				w.empty()
+			})
+		})
+	}
+}

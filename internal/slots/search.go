@@ -169,11 +169,14 @@ func (s *search) wait(opts []locker.Option) error {
 		order := rand.Perm(len(s.group.Slots))
 		for i := 0; i < min(singles, len(order)-1) && s.n == 1; i++ {
 			err := s.ask(order[i:i+1], s.group.Locker.TryLock, slotOptions(opts))
+			if faulty(s.ctx, err) {
+				break
+			}
 			if err != nil || len(s.held.Slots) == 1 {
 				return err
 			}
 		}
-	case !errors.Is(err, locker.ErrHeld):
+	case !errors.Is(err, locker.ErrHeld) && !faulty(s.ctx, err):
 		return s.failed(err)
 	}
 	if err := s.ask(rand.Perm(len(s.group.Slots)), s.group.Locker.Lock, slotOptions(opts)); err != nil {
@@ -183,6 +186,12 @@ func (s *search) wait(opts []locker.Option) error {
 		return s.refused
 	}
 	return nil
+}
+
+// faulty reports whether err is of an attempt that has found the store failing. A Lock for each place decides whether to
+// go on then: if the call has waited, it tolerates that for its patience.
+func faulty(ctx context.Context, err error) bool {
+	return errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrClosed) && ending.Of(ctx) == nil
 }
 
 // ask calls acquire for the given places, all at once. It returns when the search has as many as it wants, or cannot

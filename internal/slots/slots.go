@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/ending"
 	"github.com/golocker/locker/internal/several"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // Group is the locks of one key.
@@ -78,6 +79,7 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 		ctx = call.With(ctx)
 		defer call.End()
 	}
+	ctx = Waits(ctx, call)
 	for tries := 0; ; tries++ {
 		held, err := g.first(ctx, n, opts)
 		switch {
@@ -89,7 +91,9 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 			}
 			call.Wait()
 		case !errors.Is(err, errors.ErrUnsupported) && tries == 0:
-			return nil, g.about("lock", err)
+			if waits, _ := call.Seen(false, 0); !waits || !faulty(ctx, err) {
+				return nil, g.about("lock", err)
+			}
 		}
 		held, err = g.search(ctx, n, func(s *search) error { return s.wait(opts) })
 		if lost := (*lostError)(nil); !errors.As(err, &lost) || g.keptLost() != nil {
@@ -101,6 +105,11 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 		case <-ctx.Done():
 		}
 	}
+}
+
+// Waits returns a context for the locks of call. Once one of them waits, call knows that it does.
+func Waits(ctx context.Context, call *several.Call) context.Context {
+	return lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { call.Wait() }})
 }
 
 // TryLock makes one attempt to acquire n places. The error is of type *locker.Error.
