@@ -125,6 +125,13 @@ type world struct {
 	queues bool // the store serves waiting callers in the order of their arrival
 }
 
+// Context returns a context for a call. It ends those of callers that wait for each other.
+func (w *world) Context() context.Context {
+	ctx, cancel := context.WithTimeout(w.T.Context(), 5*time.Minute)
+	w.Cleanup(cancel)
+	return ctx
+}
+
 // stores runs f in virtual time for each kind of store.
 func stores(t *testing.T, f func(w *world)) {
 	for name, kind := range map[string]func(c *counts) (store locker.Backend, queues bool){
@@ -159,7 +166,7 @@ func (w *world) lock(l locker.Locker, opts ...locker.Option) locker.Lease {
 	w.Helper()
 	lease, err := l.Lock(w.Context(), key, opts...)
 	if err != nil {
-		w.Fatal(err)
+		panic(err) // w.Fatal would end this goroutine, and others may wait for its lease
 	}
 	return lease
 }
