@@ -167,9 +167,9 @@ func TestUpgradeThatFails(t *testing.T) {
 				failed <- err
 			}()
 			time.Sleep(time.Second)
-			want := end()
-			if err := <-failed; !errors.Is(err, want) {
-				w.Errorf("the lease has ended: %v, want %v", err, want)
+			start, want := time.Now(), end()
+			if err := <-failed; !errors.Is(err, want) || time.Since(start) > ttl {
+				w.Errorf("the lease has ended, and after %v the upgrade: %v, want %v", time.Since(start), err, want)
 			}
 			if _, err := rwlock.Upgrade(w.Context(), up); !errors.Is(err, want) {
 				w.Errorf("the lease has ended: %v, want %v", err, want)

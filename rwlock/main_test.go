@@ -165,8 +165,11 @@ func (w *world) process() *rwlock.RWLock {
 func (w *world) lock(l locker.Locker, opts ...locker.Option) locker.Lease {
 	w.Helper()
 	lease, err := l.Lock(w.Context(), key, opts...)
+	if errors.Is(err, context.DeadlineExceeded) {
+		panic(err) // w.Fatal would end this goroutine only, and others may wait for its lease
+	}
 	if err != nil {
-		panic(err) // w.Fatal would end this goroutine, and others may wait for its lease
+		w.Fatal(err)
 	}
 	return lease
 }
