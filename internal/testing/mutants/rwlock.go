@@ -62,9 +62,6 @@ var rwlockMutants = []mutant{
 	readWrite("readers wait for all slots at once", "internal/slots/search.go", "	few      = 2", "	few      = 64"),
 }
 
-// readWrite makes an entry. Callers that wait for each other for ever are noticed by the timeout.
 func readWrite(name, file, old, changed string) mutant {
-	k := test("rwlock", "Test")
-	k.args = append(k.args, "-timeout=2m")
-	return mutant{"rwlock: " + name, []patch{{file, old, changed}}, []killer{k}}
+	return mutant{"rwlock: " + name, []patch{{file, old, changed}}, []killer{test("rwlock", "Test")}}
 }
