@@ -213,6 +213,46 @@ func TestNewcomersWhileNobodyWaits(t *testing.T) {
 	})
 }
 
+// A writer wants the lease of a reader, and not that of one that has left, although they shared a slot.
+func TestLeaseOfAReaderThatHasLeftIsNotWanted(t *testing.T) {
+	stores(t, func(w *world) {
+		rw := w.process()
+		left, stays := w.lock(rw.Shared()), w.lock(rw.Shared())
+		w.unlock(left)
+		writer := w.waiting(w.process().Exclusive())
+		select {
+		case <-locker.Wanted(left):
+			w.Error("the lease of a reader that has left is wanted")
+		default:
+		}
+		select {
+		case <-locker.Wanted(stays):
+		default:
+			if w.queues {
+				w.Error("a writer waits, and the lease of a reader is not wanted")
+			}
+		}
+		w.unlock(stays)
+		w.unlock(<-writer)
+		w.empty()
+	})
+}
+
+// A reader that waits for a writer who soon leaves does not ask for all slots.
+func TestReaderWaitsForFewSlots(t *testing.T) {
+	stores(t, func(w *world) {
+		written := w.lock(w.process().Exclusive())
+		w.calls.took()
+		time.AfterFunc(50*time.Millisecond, func() { w.unlock(written) })
+		w.unlock(w.lock(w.process().Shared()))
+		calls := w.calls.took()
+		if n := calls["AcquireSome"] + calls["Acquire"] + calls["Queue"]; n > 32 {
+			w.Errorf("a reader that waited made %v", calls)
+		}
+		w.empty()
+	})
+}
+
 // Calls with options have slots of their own, and so have calls of a Locker whose options count from the acquisition.
 func TestOptionsAreNotShared(t *testing.T) {
 	stores(t, func(w *world) {
