@@ -26,7 +26,9 @@ var wantedMutants = []mutant{
 		[]killer{test("internal/node", "TestRenewalsTellThatOthersWait")}},
 	{"redlock: those that have left are told of", []patch{{"redlock/backend.go", "i.Waiting > 0", "i.Waiting >= 0"}},
 		[]killer{test("redlock", "TestRenewalsTellThatOthersWait")}},
-	{"all renewals of a marked lock look", []patch{{"internal/node/node.go", " && req.Wanted != nil {", " {"}},
+	{"all renewals of a marked lock look",
+		[]patch{{"internal/node/node.go", " && req.Wanted != nil {", " {"},
+			{"internal/node/node.go", "s.Waiting > 0 {", "s.Waiting > 0 && req.Wanted != nil {"}},
 		[]killer{test("internal/node", "TestRenewalsOfAHolderThatDoesNotAsk")}},
 }
 
