@@ -129,8 +129,11 @@ func (w *world) lock(l locker.Locker, opts ...locker.Option) *semaphore.Permit {
 	ctx, cancel := context.WithTimeout(w.Context(), 5*time.Minute) // ends tests of callers that wait for each other
 	defer cancel()
 	lease, err := l.Lock(ctx, key, append(opts, locker.TTL(ttl))...)
+	if errors.Is(err, context.DeadlineExceeded) {
+		panic(err) // w.Fatal would end this goroutine only, and others may wait for its permit
+	}
 	if err != nil {
-		panic(err)
+		w.Fatal(err) // perhaps because the test has failed
 	}
 	p, ok := semaphore.PermitOf(lease)
 	if !ok {
