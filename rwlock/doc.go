@@ -45,7 +45,8 @@
 // that come while another one asks for a slot share what it gets, and newcomers share it for 50 ms. After that, they
 // share it while nobody waits for it, as far as the store tells (see locker.Wanted), and at most for a twentieth of the
 // TTL. Each reader has a Lease of its own. The slot is released when the last one unlocks, and lost for all when it is
-// lost. Readers that share a slot have the same owner value and the same fencing token.
+// lost. Readers that share a slot have the same owner value and the same fencing token. If the caller whose request is
+// shared leaves before there is a slot, the others ask anew, behind those that have come meanwhile.
 //
 // At most 64 slots are read at once in the whole fleet. More readers than that wait. The number is a constant, because
 // programs that disagree would not exclude each other.

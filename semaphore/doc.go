@@ -21,7 +21,8 @@
 // need two: one for the gate, which is the lock {exports}#gate, and one for a permit. A caller that finds no permit
 // free waits for the gate. Its holder waits for all permits, takes the first that is returned, and opens the gate for
 // the next caller. So permits go to the callers in the order in which the store serves those that wait for a lock.
-// Redlock and NATS promise no order. All names have the same hash slot of a Redis Cluster.
+// Redlock and NATS promise no order. All holders learn from locker.Wanted that somebody waits, although one permit is
+// enough. All names have the same hash slot of a Redis Cluster.
 //
 // # Programs with different limits
 //
@@ -38,6 +39,7 @@
 //
 // # Not re-entrant
 //
-// A holder that calls Lock again needs a second permit. If all holders do that while they hold the last permits, they
-// wait for each other. Ask for what is needed with one call; see [Semaphore.Weight].
+// A holder that calls Lock again needs a second permit. If its context carries so many permits that too few are left,
+// Lock fails with locker.ErrReentrant. Otherwise it waits for the others. If all holders do that while they hold the
+// last permits, they wait for each other. Ask for what is needed with one call; see [Semaphore.Weight].
 package semaphore

@@ -90,12 +90,12 @@ func (g *Group) search(ctx context.Context, n int, run func(s *search) error) (h
 func (s *search) lost() error {
 	for i, l := range s.held.Leases {
 		if l.Err() != nil {
-			return &lostError{s.group.Slots[s.held.Slots[i]]}
+			return lostOf(l, s.group.Slots[s.held.Slots[i]])
 		}
 	}
 	for _, l := range s.gates {
 		if l.Err() != nil {
-			return &lostError{l.Key()}
+			return lostOf(l, l.Key())
 		}
 	}
 	return s.group.keptLost()
@@ -124,7 +124,7 @@ func (s *search) watch(l locker.Lease, key string) {
 	s.watching.Go(func() {
 		select {
 		case <-l.Done():
-			s.end(&lostError{key})
+			s.end(lostOf(l, key))
 		case <-s.ctx.Done():
 		}
 	})
@@ -160,7 +160,11 @@ func (s *search) wait(opts []locker.Option) error {
 		s.gates = append(s.gates, l)
 		s.watch(l, gate)
 	}
+	asked := time.Now()
 	held, err := s.group.step(s.ctx, s.n, nil, opts)
+	if faulty(s.ctx, err) {
+		several.From(s.ctx).Failing(asked)
+	}
 	switch {
 	case err == nil:
 		s.held = held

@@ -81,7 +81,11 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 	}
 	ctx = Waits(ctx, call)
 	for tries := 0; ; tries++ {
-		held, err := g.first(ctx, n, opts)
+		var held *Held
+		err := errors.ErrUnsupported
+		if tries == 0 { // later, it would cost a request more to find out that the store still fails
+			held, err = g.first(ctx, n, opts)
+		}
 		switch {
 		case err == nil:
 			return held, nil
@@ -90,16 +94,20 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 				return nil, g.about("lock", err)
 			}
 			call.Wait()
-		case !errors.Is(err, errors.ErrUnsupported) && tries == 0:
+		case !errors.Is(err, errors.ErrUnsupported):
 			if waits, _ := call.Seen(false, 0); !waits || !faulty(ctx, err) {
 				return nil, g.about("lock", err)
 			}
 		}
 		held, err = g.search(ctx, n, func(s *search) error { return s.wait(opts) })
-		if lost := (*lostError)(nil); !errors.As(err, &lost) || g.keptLost() != nil {
+		lost := (*lostError)(nil)
+		if !errors.As(err, &lost) || g.keptLost() != nil {
 			return held, g.about("lock", err)
 		}
 		call.Wait()
+		if !lost.since.IsZero() {
+			call.Failing(lost.since)
+		}
 		select {
 		case <-time.After(anewDelay(tries)):
 		case <-ctx.Done():
@@ -139,7 +147,23 @@ func (g *Group) about(op string, err error) error {
 }
 
 // lostError means that a lock was lost before all others were acquired.
-type lostError struct{ key string }
+type lostError struct {
+	key   string
+	since time.Time // when the store began to fail, if that is why it was lost
+}
+
+// lostOf returns the error for the loss of l. A lease that has expired was not renewed when a third of its TTL was over.
+func lostOf(l locker.Lease, key string) *lostError {
+	e := &lostError{key: key}
+	lost, ttl := (*locker.LostError)(nil), time.Duration(0)
+	if of, ok := locker.LeaseAs[interface{ TTL() time.Duration }](l); ok {
+		ttl = of.TTL()
+	}
+	if errors.As(l.Err(), &lost) && lost.Reason == locker.LostExpired && lost.Err != nil && ttl > 0 {
+		e.since = l.Until().Add(-ttl * 2 / 3)
+	}
+	return e
+}
 
 func (e *lostError) Error() string {
 	return fmt.Sprintf("the lock %q was lost while others were acquired", e.key)
@@ -167,7 +191,7 @@ func (g *Group) first(ctx context.Context, n int, opts []locker.Option) (*Held, 
 // keptLost returns an error if the caller has lost what it has of the key.
 func (g *Group) keptLost() error {
 	if g.Kept != nil && g.Kept.Err() != nil {
-		return &lostError{g.Kept.Key()}
+		return lostOf(g.Kept, g.Kept.Key())
 	}
 	return nil
 }

@@ -117,6 +117,9 @@ func (o *runOptions) read(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("grace") && o.Grace < 0 {
 		return exit.Usagef("--grace %v: it is 0 or more", o.Grace)
 	}
+	if cmd.Flags().Changed("permits") && o.permits < 1 { // 0 would be a plain lock
+		return exit.Usagef("--permits %d: it is from 1 to %d", o.permits, semaphore.MaxPermits)
+	}
 	return nil
 }
 
@@ -177,7 +180,7 @@ func (o *runOptions) check(c *config.Config) error {
 		return exit.Usagef("the key is longer than %d bytes", locker.MaxKey)
 	case !slices.Contains([]string{supervise.Term, supervise.Kill, supervise.Notify}, o.OnLost):
 		return exit.Usagef("--on-lost %q: it is term, kill or notify", o.OnLost)
-	case o.permits < 0 || o.permits > semaphore.MaxPermits:
+	case o.permits > semaphore.MaxPermits:
 		return exit.Usagef("--permits %d: it is from 1 to %d", o.permits, semaphore.MaxPermits)
 	case o.permits > 0 && len(o.Keys) > 1:
 		return exit.Usagef("--permits is for one --key")

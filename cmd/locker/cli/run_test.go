@@ -126,7 +126,7 @@ func TestPermits(t *testing.T) {
 	assert.Contains(t, out, "{export}#gate")
 	free(t, s, "export") // other keys are other locks
 	for _, wrong := range [][]string{
-		{"--permits", "-1"}, {"--permits", "5000"}, {"--weight", "2"}, {"--permits", "2", "--weight", "3"},
+		{"--permits", "0"}, {"--permits", "5000"}, {"--weight", "2"}, {"--permits", "2", "--weight", "3"},
 		{"--permits", "2", "-k", "another"},
 	} {
 		run(t, url, append(append([]string{"run", "-k", "k"}, wrong...), "--", "true")...).exits(t, exit.Usage)

@@ -10,7 +10,8 @@ var manyMutants = []mutant{
 		[]killer{test(".", "TestTryLockAllAcquiresNothingIfOneIsHeld"), test(".", "TestCrowdOfLockAll")}},
 	{"many: a panic leaves what was taken",
 		[]patch{{"taken.go",
-			"	defer func() { t.end(ctx, lease != nil) }()\n	if err := f(t.call.With(context.WithValue(ctx, takenKey{}, t))); err",
+			"	defer func() { t.end(ctx, lease != nil) }()\n" +
+				"	if err := f(t.call.With(context.WithValue(ctx, takenKey{}, t))); err",
 			"	err = f(t.call.With(context.WithValue(ctx, takenKey{}, t)))\n" +
 				"	defer func() { t.end(ctx, lease != nil) }()\n	if err"}},
 		[]killer{test(".", "TestPanicLeavesNoLock")}},
