@@ -192,8 +192,8 @@ func (s *search) wait(opts []locker.Option) error {
 	return nil
 }
 
-// faulty reports whether err is of an attempt that has found the store failing. A Lock for each place decides whether to
-// go on then: if the call has waited, it tolerates that for its patience.
+// faulty reports whether err is of an attempt that has found the store failing. A Lock for each place decides whether
+// to go on then: if the call has waited, it tolerates that for its patience.
 func faulty(ctx context.Context, err error) bool {
 	return errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrClosed) && ending.Of(ctx) == nil
 }

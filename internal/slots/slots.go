@@ -152,7 +152,8 @@ type lostError struct {
 	since time.Time // when the store began to fail, if that is why it was lost
 }
 
-// lostOf returns the error for the loss of l. A lease that has expired was not renewed when a third of its TTL was over.
+// lostOf returns the error for the loss of l. A lease that has expired was not renewed when a third of its TTL was
+// over.
 func lostOf(l locker.Lease, key string) *lostError {
 	e := &lostError{key: key}
 	lost, ttl := (*locker.LostError)(nil), time.Duration(0)
