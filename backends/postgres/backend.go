@@ -263,13 +263,13 @@ func (b *Backend) AcquireSome(
 		return nil, unavailable(err)
 	case a.refused != nil:
 		i := *a.refused - 1
-		key := ""
+		about := &locker.Error{Op: "trylock", Err: &a.held}
 		if i < len(reqs) {
-			key = reqs[i].Key
+			about.Key = reqs[i].Key
 		} else {
-			key = gates[i-len(reqs)]
+			about.Key = gates[i-len(reqs)]
 		}
-		return nil, &locker.Error{Op: "trylock", Key: key, Err: &a.held}
+		return nil, about
 	case a.fences == nil:
 		return nil, &locker.HeldError{}
 	}
