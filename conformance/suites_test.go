@@ -87,7 +87,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		s := store(t)
 		return Store{Open: func() locker.Backend { return struct{ locker.Backend }{s.Open()} }}
 	}
-	h.FIFO, h.Labels, h.Verifies, h.Wanted, h.Steps = false, false, false, false, false
+	h.FIFO, h.Labels, h.Verifies, h.Wanted, h.Steps, h.Some = false, false, false, false, false, false
 	verdicts := virtually(t, h, backendSuite)
 	assert.Empty(t, failures(verdicts))
 	for name, why := range map[string]string{
@@ -108,6 +108,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		"WatchTells":            "does not implement inspect.Watcher",
 		"WatchOutlivesOutages":  "does not implement inspect.Watcher",
 		"ManyGrantEach":         "does not implement locker.ManyAcquirer",
+		"SomeFirstFree":         "does not implement locker.SomeAcquirer",
 		"TokensAreRaised":       "does not implement inspect.TokenRaiser",
 		"RaisingIsOneStep":      "does not implement inspect.TokenRaiser",
 	} {

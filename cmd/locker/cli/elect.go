@@ -10,7 +10,7 @@ import (
 
 func electCommand(a *app) *cobra.Command {
 	var key string
-	o := &runOptions{wait: "forever", weight: 1}
+	o := &runOptions{wait: "forever"}
 	o.OnLost, o.Grace = supervise.Term, -1
 	cmd := &cobra.Command{
 		Use:     "elect --key KEY [flags] -- COMMAND [ARG]…",

@@ -120,6 +120,9 @@ func (o *runOptions) read(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("permits") && o.permits < 1 { // 0 would be a plain lock
 		return exit.Usagef("--permits %d: it is from 1 to %d", o.permits, semaphore.MaxPermits)
 	}
+	if cmd.Flags().Changed("weight") && o.permits == 0 {
+		return exit.Usagef("--weight needs --permits")
+	}
 	return nil
 }
 
@@ -184,8 +187,6 @@ func (o *runOptions) check(c *config.Config) error {
 		return exit.Usagef("--permits %d: it is from 1 to %d", o.permits, semaphore.MaxPermits)
 	case o.permits > 0 && len(o.Keys) > 1:
 		return exit.Usagef("--permits is for one --key")
-	case o.weight != 1 && o.permits == 0:
-		return exit.Usagef("--weight needs --permits")
 	case o.permits > 0 && (o.weight < 1 || o.weight > o.permits):
 		return exit.Usagef("--weight %d: it is from 1 to the %d permits", o.weight, o.permits)
 	case o.shared && o.exclusive, (o.shared || o.exclusive) && o.permits > 0:
