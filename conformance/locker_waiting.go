@@ -511,19 +511,22 @@ func needWanted(t testing.TB, h Harness) {
 // toldBy extends the lease until it learns that it is wanted, for limit at most.
 func toldBy(t testing.TB, lease locker.Lease, limit time.Duration) (wanted bool) {
 	t.Helper()
-	for start := time.Now(); ; time.Sleep(stall / 2) {
+	tick := time.NewTicker(stall / 2)
+	defer tick.Stop()
+	end := time.After(limit)
+	for !t.Failed() {
 		if err := lease.Extend(t.Context()); err != nil {
 			t.Errorf("Extend of a held lock: expected no error, seen %v", err)
 		}
 		select {
 		case <-locker.Wanted(lease):
 			return true
-		default:
-		}
-		if time.Since(start) > limit || t.Failed() {
+		case <-end:
 			return false
+		case <-tick.C:
 		}
 	}
+	return false
 }
 
 func wantedTells(t testing.TB, h Harness) {

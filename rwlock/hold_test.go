@@ -24,7 +24,7 @@ func TestUpgradesAndDowngradesWithoutAGap(t *testing.T) {
 	stores(t, func(w *world) {
 		const callers = 4
 		rounds := 60
-		if !w.queues {
+		if !w.Queues {
 			rounds = 10
 		}
 		j := &judge{T: w.T}
@@ -44,7 +44,7 @@ func TestUpgradesAndDowngradesWithoutAGap(t *testing.T) {
 						w.Errorf("written while it was downgraded")
 					}
 					j.leave("read")
-					w.unlock(reads)
+					w.Unlock(reads)
 				}
 			})
 			all.Go(func() {
@@ -68,7 +68,7 @@ func TestUpgradesAndDowngradesWithoutAGap(t *testing.T) {
 					}
 					reads := j.downgrade(writes)
 					j.leave("read")
-					w.unlock(reads)
+					w.Unlock(reads)
 				}
 			})
 			others.Go(func() {
@@ -82,7 +82,7 @@ func TestUpgradesAndDowngradesWithoutAGap(t *testing.T) {
 					j.enter("read", lease)
 					time.Sleep(rand.N(3 * time.Millisecond))
 					j.leave("read")
-					w.unlock(lease)
+					w.Unlock(lease)
 				}
 			})
 		}
@@ -102,7 +102,7 @@ func TestUpgradeWhileAWriterWaits(t *testing.T) {
 		reads, up := w.lock(w.process().Shared()), w.lock(w.process().Upgradeable())
 		writer := w.waiting(w.process().Exclusive())
 		second := w.waiting(w.process().Upgradeable())
-		w.unlock(w.lock(w.process().Shared())) // they wait for the intent lock only
+		w.Unlock(w.lock(w.process().Shared())) // they wait for the intent lock only
 		upgraded := make(chan locker.Lease)
 		go func() {
 			lease, err := rwlock.Upgrade(w.Context(), up)
@@ -113,20 +113,20 @@ func TestUpgradeWhileAWriterWaits(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		w.refused(w.process().Shared())
-		w.unlock(reads)
+		w.Unlock(reads)
 		writes := <-upgraded
 		select {
 		case <-writer:
 			w.Error("a writer beside an upgraded one")
 		default:
 		}
-		w.unlock(writes)
+		w.Unlock(writes)
 		for range 2 { // in either order, by polling
 			select {
 			case lease := <-writer:
-				w.unlock(lease)
+				w.Unlock(lease)
 			case lease := <-second:
-				w.unlock(lease)
+				w.Unlock(lease)
 			}
 		}
 		w.empty()
@@ -150,7 +150,7 @@ func TestUpgradeThatFails(t *testing.T) {
 			}
 		}
 		w.refused(w.process().Upgradeable())
-		w.unlock(w.lock(w.process().Shared()))
+		w.Unlock(w.lock(w.process().Shared()))
 		if _, err := rwlock.Upgrade(w.Context(), reads); !errors.Is(err, locker.ErrInvalid) {
 			w.Errorf("upgrade of a shared lease: %v", err)
 		}
@@ -158,8 +158,8 @@ func TestUpgradeThatFails(t *testing.T) {
 			w.Errorf("downgrade of a shared lease: %v", err)
 		}
 		for _, end := range []func() error{
-			func() error { w.unlock(up); return locker.ErrUnlocked },
-			func() error { _, _ = w.calls.ForceRelease(w.Context(), intent, ""); return locker.ErrLost },
+			func() error { w.Unlock(up); return locker.ErrUnlocked },
+			func() error { _, _ = w.Calls.ForceRelease(w.Context(), intent, ""); return locker.ErrLost },
 		} {
 			failed := make(chan error)
 			go func() {
@@ -177,7 +177,7 @@ func TestUpgradeThatFails(t *testing.T) {
 			_ = up.Unlock(w.Context())
 			up = w.lock(w.process().Upgradeable())
 		}
-		w.unlock(up, reads)
+		w.Unlock(up, reads)
 		w.empty()
 	})
 }
@@ -191,7 +191,7 @@ func TestDowngradeAfterALoss(t *testing.T) {
 			if all, _ := locker.LeaseAs[*locker.AllLease](writes); all.FenceOf(gone) == writes.Fence() {
 				gone = slot(8) // the slot with the greatest token is kept, and Downgrade does not ask for it
 			}
-			if _, err := w.calls.ForceRelease(w.Context(), gone, ""); err != nil {
+			if _, err := w.Calls.ForceRelease(w.Context(), gone, ""); err != nil {
 				w.Fatal(err)
 			}
 			time.Sleep(wait)
@@ -214,7 +214,7 @@ func TestDowngradeOfAnUpgradeable(t *testing.T) {
 		}
 		up := w.lock(w.process().Upgradeable())
 		w.refused(w.process().Exclusive())
-		w.unlock(reads, up)
+		w.Unlock(reads, up)
 		w.empty()
 	})
 }
@@ -248,7 +248,7 @@ func TestLeasesThatShareASlot(t *testing.T) {
 		leases := share()
 		for i, l := range leases {
 			done := l.Done()
-			w.unlock(l)
+			w.Unlock(l)
 			<-done
 			if err := l.Unlock(w.Context()); !errors.Is(err, locker.ErrUnlocked) || l.Until().After(time.Now()) {
 				w.Errorf("a second Unlock: %v, valid until %v", err, l.Until())
@@ -262,7 +262,7 @@ func TestLeasesThatShareASlot(t *testing.T) {
 		}
 		w.empty()
 		leases = share()
-		w.unlock(leases[0])
+		w.Unlock(leases[0])
 		w.lose()
 		for _, l := range leases[1:] {
 			<-l.Done()

@@ -36,7 +36,7 @@ func TestNeitherClassStarves(t *testing.T) {
 					calls = append(calls, c)
 					mu.Unlock()
 					time.Sleep(time.Millisecond + rand.N(5*time.Millisecond))
-					w.unlock(lease)
+					w.Unlock(lease)
 				}
 			})
 		}
@@ -47,7 +47,7 @@ func TestNeitherClassStarves(t *testing.T) {
 			run("write", i, w.process().Exclusive())
 		}
 		all.Wait() // so nobody waits for ever
-		if !w.queues {
+		if !w.Queues {
 			return
 		}
 		for _, c := range calls {
@@ -96,17 +96,17 @@ func TestReadersOfAProcessShareSlots(t *testing.T) {
 					tokens[lease.Token()] = true
 					mu.Unlock()
 					time.Sleep(rand.N(10 * time.Millisecond))
-					w.unlock(lease)
+					w.Unlock(lease)
 				})
 			}
 			all.Wait()
 			synctest.Wait()
-			asked := w.calls.took()
+			asked := w.Calls.Took()
 			if n := asked["AcquireSome"] + asked["Acquire"] + asked["Queue"]; len(tokens) > 2 || n > 6 {
 				w.Errorf("a thousand readers had %d slots, and made %v", len(tokens), asked)
 			}
 			w.empty()
-			w.calls.took()
+			w.Calls.Took()
 		}
 	})
 }
@@ -126,22 +126,22 @@ func TestNewcomersDoNotKeepAWriterOut(t *testing.T) {
 					default:
 						lease := w.lock(rw.Shared())
 						time.Sleep(10*time.Millisecond + rand.N(10*time.Millisecond))
-						w.unlock(lease)
+						w.Unlock(lease)
 					}
 				}
 			})
 		}
 		time.Sleep(time.Second)
-		w.calls.took()
+		w.Calls.Took()
 		time.Sleep(time.Second)
-		calls := w.calls.took()
+		calls := w.Calls.Took()
 		if n := calls["AcquireSome"] + calls["Acquire"]; n > 4*25 {
 			w.Errorf("readers without pause made %v in a second", calls)
 		}
 		for _, l := range []locker.Locker{w.process().Exclusive(), rw.Exclusive()} {
 			start := time.Now()
-			w.unlock(w.lock(l))
-			if took := time.Since(start); took > 75*time.Millisecond && w.queues {
+			w.Unlock(w.lock(l))
+			if took := time.Since(start); took > 75*time.Millisecond && w.Queues {
 				w.Errorf("a writer waited for %v", took)
 			}
 		}
@@ -177,7 +177,7 @@ func (t telling) TryLock(ctx context.Context, key string, opts ...locker.Option)
 func TestNewcomersWhileNobodyWaits(t *testing.T) {
 	stores(t, func(w *world) {
 		wanted := make(chan struct{})
-		base := locker.Defaults(locker.TTL(20 * time.Second))(w.client())
+		base := locker.Defaults(locker.TTL(20 * time.Second))(w.Client())
 		for _, tt := range []struct {
 			l      locker.Locker
 			after  time.Duration
@@ -197,7 +197,7 @@ func TestNewcomersWhileNobodyWaits(t *testing.T) {
 			if shares := first.Token() == second.Token(); shares != tt.shares {
 				w.Errorf("%T after %v: %v", tt.l, tt.after, shares)
 			}
-			w.unlock(first, second)
+			w.Unlock(first, second)
 		}
 		rw := rwlock.New(telling{base, wanted})
 		first := w.lock(rw.Shared())
@@ -208,7 +208,7 @@ func TestNewcomersWhileNobodyWaits(t *testing.T) {
 		if first.Token() != fresh.Token() || first.Token() == later.Token() {
 			w.Error("somebody waits, and a newcomer shares a slot that is not fresh, or not one that is")
 		}
-		w.unlock(first, fresh, later)
+		w.Unlock(first, fresh, later)
 		w.empty()
 	})
 }
@@ -218,7 +218,7 @@ func TestLeaseOfAReaderThatHasLeftIsNotWanted(t *testing.T) {
 	stores(t, func(w *world) {
 		rw := w.process()
 		left, stays := w.lock(rw.Shared()), w.lock(rw.Shared())
-		w.unlock(left)
+		w.Unlock(left)
 		writer := w.waiting(w.process().Exclusive())
 		select {
 		case <-locker.Wanted(left):
@@ -228,12 +228,12 @@ func TestLeaseOfAReaderThatHasLeftIsNotWanted(t *testing.T) {
 		select {
 		case <-locker.Wanted(stays):
 		default:
-			if w.queues {
+			if w.Queues {
 				w.Error("a writer waits, and the lease of a reader is not wanted")
 			}
 		}
-		w.unlock(stays)
-		w.unlock(<-writer)
+		w.Unlock(stays)
+		w.Unlock(<-writer)
 		w.empty()
 	})
 }
@@ -242,10 +242,10 @@ func TestLeaseOfAReaderThatHasLeftIsNotWanted(t *testing.T) {
 func TestReaderWaitsForFewSlots(t *testing.T) {
 	stores(t, func(w *world) {
 		written := w.lock(w.process().Exclusive())
-		w.calls.took()
-		time.AfterFunc(50*time.Millisecond, func() { w.unlock(written) })
-		w.unlock(w.lock(w.process().Shared()))
-		calls := w.calls.took()
+		w.Calls.Took()
+		time.AfterFunc(50*time.Millisecond, func() { w.Unlock(written) })
+		w.Unlock(w.lock(w.process().Shared()))
+		calls := w.Calls.Took()
 		if n := calls["AcquireSome"] + calls["Acquire"] + calls["Queue"]; n > 32 {
 			w.Errorf("a reader that waited made %v", calls)
 		}
@@ -262,14 +262,14 @@ func TestOptionsAreNotShared(t *testing.T) {
 		if a.Token() == b.Token() || b.Token() == c.Token() || a.Token() != c.Token() {
 			w.Error("a call with options shares a slot, or others do not")
 		}
-		w.unlock(a, b, c)
+		w.Unlock(a, b, c)
 		w.refused(rw.Exclusive())
 		time.Sleep(time.Minute)
 		w.empty()
 		for _, opt := range []locker.Option{
 			locker.NoRenewal(), locker.MaxHold(time.Minute), locker.MinHold(time.Second),
 		} {
-			l := rwlock.New(locker.Defaults(opt)(w.client())).Shared()
+			l := rwlock.New(locker.Defaults(opt)(w.Client())).Shared()
 			var leases []locker.Lease
 			for range 3 {
 				leases = append(leases, w.lock(l))
@@ -286,7 +286,7 @@ func TestOptionsAreNotShared(t *testing.T) {
 					w.Errorf("lease %d shares a slot", i+1)
 				}
 			}
-			w.unlock(leases...)
+			w.Unlock(leases...)
 			time.Sleep(time.Minute)
 		}
 		w.empty()
@@ -315,8 +315,8 @@ func TestReadersThatWaitForEachOther(t *testing.T) {
 		stays := w.waiting(rw.Shared())
 		all.Wait()
 		w.refused(rw.Shared())
-		w.unlock(written)
-		w.unlock(<-stays)
+		w.Unlock(written)
+		w.Unlock(<-stays)
 		w.empty()
 	})
 }
@@ -325,7 +325,7 @@ func TestReadersThatWaitForEachOther(t *testing.T) {
 func TestReadersWhileTheStoreFails(t *testing.T) {
 	stores(t, func(w *world) {
 		rw := w.process()
-		w.calls.fail(locker.ErrUnavailable)
+		w.Calls.Fail(locker.ErrUnavailable)
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
@@ -340,11 +340,11 @@ func TestReadersWhileTheStoreFails(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if calls := w.calls.took(); calls["AcquireSome"]+calls["Acquire"] > 16 {
+		if calls := w.Calls.Took(); calls["AcquireSome"]+calls["Acquire"] > 16 {
 			w.Errorf("the store was asked %v", calls)
 		}
-		w.calls.fail(nil)
-		w.unlock(w.lock(rw.Shared()))
+		w.Calls.Fail(nil)
+		w.Unlock(w.lock(rw.Shared()))
 		w.empty()
 	})
 }

@@ -41,7 +41,7 @@ func TestNoWriterBesideAReader(t *testing.T) {
 				j.enter(kind, lease)
 				hold()
 				j.leave(kind)
-				w.unlock(lease)
+				w.Unlock(lease)
 			}
 			for range 3 {
 				all.Go(func() {
@@ -76,14 +76,14 @@ func TestReadersBesideEachOther(t *testing.T) {
 			waiting = append(waiting, w.waiting(w.process().Shared()))
 		}
 		waiting = append(waiting, w.waiting(w.process().Upgradeable()))
-		w.unlock(written)
+		w.Unlock(written)
 		var leases []locker.Lease
 		for _, got := range waiting {
 			leases = append(leases, <-got)
 		}
 		w.refused(w.process().Exclusive())
 		w.refused(w.process().Upgradeable())
-		w.unlock(leases...)
+		w.Unlock(leases...)
 		w.empty()
 	})
 }
@@ -92,7 +92,7 @@ func TestReadersBesideEachOther(t *testing.T) {
 // gates.
 func TestCostOfAFreeLock(t *testing.T) {
 	stores(t, func(w *world) {
-		_, steps := w.store.(*counts)
+		steps := w.Steps
 		rw := w.process()
 		for _, tt := range []struct {
 			l           locker.Locker
@@ -104,7 +104,7 @@ func TestCostOfAFreeLock(t *testing.T) {
 		} {
 			lease := w.lock(tt.l)
 			synctest.Wait()
-			calls := w.calls.took()
+			calls := w.Calls.Took()
 			asked, want := calls["AcquireSome"]+calls["AcquireMany"]+calls["Acquire"]+calls["Queue"], tt.calls
 			if steps {
 				want = tt.step
@@ -112,9 +112,9 @@ func TestCostOfAFreeLock(t *testing.T) {
 			if asked != want {
 				w.Errorf("%v, want %d", calls, want)
 			}
-			w.unlock(lease)
+			w.Unlock(lease)
 			synctest.Wait()
-			w.calls.took()
+			w.Calls.Took()
 		}
 		w.empty()
 	})
@@ -124,7 +124,7 @@ func TestCostOfAFreeLock(t *testing.T) {
 // overtake nobody.
 func TestOrderBetweenTheClasses(t *testing.T) {
 	stores(t, func(w *world) {
-		if !w.queues {
+		if !w.Queues {
 			return
 		}
 		written := w.lock(w.process().Exclusive())
@@ -143,12 +143,12 @@ func TestOrderBetweenTheClasses(t *testing.T) {
 				order = append(order, i)
 				mu.Unlock()
 				time.Sleep(time.Second)
-				w.unlock(lease)
+				w.Unlock(lease)
 			})
 			time.Sleep(10 * time.Millisecond)
 		}
 		w.refused(w.process().Shared())
-		w.unlock(written)
+		w.Unlock(written)
 		all.Wait()
 		if slices.Sort(order[:2]); !slices.Equal(order[:3], []int{0, 1, 2}) {
 			w.Errorf("served in the order %v", order)
@@ -161,16 +161,16 @@ func TestOrderBetweenTheClasses(t *testing.T) {
 func TestCrashedReader(t *testing.T) {
 	stores(t, func(w *world) {
 		long := w.lock(w.process().Shared(), locker.TTL(time.Hour))
-		crashes := w.client()
+		crashes := w.Client()
 		w.lock(rwlock.New(crashes).Shared(), locker.TTL(ttl))
 		_ = crashes.Close() // renews no more, and releases nothing
 		start := time.Now()
-		w.unlock(long)
+		w.Unlock(long)
 		written := w.lock(w.process().Exclusive())
 		if took := time.Since(start); took < ttl-10*time.Millisecond || took > ttl+time.Second {
 			w.Errorf("served %v after the crash, want about %v", took, ttl)
 		}
-		w.unlock(written)
+		w.Unlock(written)
 	})
 }
 
@@ -180,7 +180,7 @@ func TestCallersThatLeave(t *testing.T) {
 		for i := range 10 {
 			held := w.lock(w.process().Shared())
 			if i%2 == 0 {
-				w.unlock(held)
+				w.Unlock(held)
 				held = w.lock(w.process().Exclusive())
 			}
 			var all sync.WaitGroup
@@ -201,7 +201,7 @@ func TestCallersThatLeave(t *testing.T) {
 				}
 			}
 			all.Wait()
-			w.unlock(held)
+			w.Unlock(held)
 			time.Sleep(2 * time.Hour) // until the MinHold of readers that were served is over
 			w.empty()
 		}
@@ -210,33 +210,42 @@ func TestCallersThatLeave(t *testing.T) {
 
 // Who loses the intent lock, the gate or a slot before it has all slots gives everything back, and begins anew.
 func TestLossWhileSlotsAreCollected(t *testing.T) {
-	for _, name := range []string{intent, gate, slot(20)} {
-		t.Run(name, func(t *testing.T) {
+	for what, lock := range map[string]func(of func(i int) string) string{
+		"the intent lock": func(func(int) string) string { return intent },
+		"the gate":        func(func(int) string) string { return gate },
+		"a slot":          func(of func(int) string) string { return of(20) },
+	} {
+		t.Run(what, func(t *testing.T) {
 			stores(t, func(w *world) {
 				read := w.lock(w.process().Shared())
 				waits := w.waiting(w.process().Exclusive())
+				ofWriter := func(i int) string { // a slot that the reader does not have
+					if own, _ := locker.LeaseAs[interface{ Unwrap() locker.Lease }](read); own.Unwrap().Key() == slot(i) {
+						i++
+					}
+					return slot(i)
+				}
+				name := lock(ofWriter)
 				// An operator takes the lock away, and another program has it for a while.
-				if _, err := w.calls.ForceRelease(w.Context(), name, ""); err != nil {
+				if _, err := w.Calls.ForceRelease(w.Context(), name, ""); err != nil {
 					w.Fatal(err)
 				}
-				other, err := w.client().Lock(w.Context(), name)
+				other, err := w.Client().Lock(w.Context(), name)
 				if err != nil {
 					w.Fatal(err)
 				}
 				time.Sleep(ttl) // the waiter learns of it by a renewal
-				if name == slot(20) {
-					w.unlock(other)
-				}
-				// In the last case, the writer waits again at once: the gates are free.
-				free, err := w.client().TryLock(w.Context(), slot(40))
-				if name != slot(20) {
+				if what == "a slot" {
+					w.Unlock(other) // the writer waits again at once, because the gates are free
+				} else {
+					free, err := w.Client().TryLock(w.Context(), ofWriter(40))
 					if err != nil {
-						w.Fatalf("a slot of a writer that has lost a gate: %v", err)
+						w.Fatalf("a slot of a writer that has lost %s: %v", what, err)
 					}
-					w.unlock(free, other)
+					w.Unlock(free, other)
 				}
-				w.unlock(read)
-				w.unlock(<-waits)
+				w.Unlock(read)
+				w.Unlock(<-waits)
 			})
 		})
 	}
@@ -250,10 +259,10 @@ func TestCloseWhileCallersWait(t *testing.T) {
 		} {
 			held := w.lock(w.process().Exclusive())
 			if i == 2 { // the writer has some of the slots
-				w.unlock(held)
+				w.Unlock(held)
 				held = w.lock(w.process().Shared())
 			}
-			closes := w.client()
+			closes := w.Client()
 			failed := make(chan error)
 			go func() {
 				_, err := kind(rwlock.New(closes)).Lock(w.Context(), key, locker.TTL(time.Hour))
@@ -264,7 +273,7 @@ func TestCloseWhileCallersWait(t *testing.T) {
 			if err := <-failed; !errors.Is(err, locker.ErrClosed) {
 				w.Error(err)
 			}
-			w.unlock(held)
+			w.Unlock(held)
 			w.empty()
 		}
 	})
@@ -288,8 +297,8 @@ func TestPanicOfAHook(t *testing.T) {
 			}()
 		}
 		waits := w.waiting(rw.Shared())
-		w.unlock(written)
-		w.unlock(<-waits)
+		w.Unlock(written)
+		w.Unlock(<-waits)
 		w.empty()
 	})
 }
@@ -323,7 +332,7 @@ func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
 				w.Errorf("an empty key: %v", err)
 			}
 		}
-		w.unlock(written)
+		w.Unlock(written)
 		for _, l := range views {
 			lease := w.lock(l)
 			if lease.Key() != key {
@@ -338,7 +347,7 @@ func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
 				wants(err, "lock", locker.ErrReentrant)
 			}
 			cancel()
-			w.unlock(lease)
+			w.Unlock(lease)
 			wants(lease.Unlock(w.Context()), "unlock", locker.ErrUnlocked)
 			wants(lease.Extend(w.Context()), "extend", locker.ErrUnlocked)
 			wants(locker.Verify(w.Context(), lease), "verify", locker.ErrUnlocked)
@@ -363,7 +372,7 @@ func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
 func TestLockThatWouldWaitForItself(t *testing.T) {
 	stores(t, func(w *world) {
 		rw := w.process()
-		outer, inner := w.lock(rw.Shared()), w.lock(w.client(), locker.TTL(ttl))
+		outer, inner := w.lock(rw.Shared()), w.lock(w.Client(), locker.TTL(ttl))
 		writer := w.waiting(w.process().Exclusive())
 		ctx, cancel := locker.WithLease(w.Context(), locker.NewAllLease(outer, inner))
 		defer cancel()
@@ -381,8 +390,8 @@ func TestLockThatWouldWaitForItself(t *testing.T) {
 				w.Errorf("%v after %v", err, time.Since(start))
 			}
 		}
-		w.unlock(another, inner, outer)
-		w.unlock(<-writer)
+		w.Unlock(another, inner, outer)
+		w.Unlock(<-writer)
 		w.empty()
 	})
 }
@@ -391,14 +400,14 @@ func TestLockThatWouldWaitForItself(t *testing.T) {
 func (w *world) lose() {
 	w.Helper()
 	for i := range 64 {
-		_, _ = w.calls.ForceRelease(w.Context(), slot(i), "")
+		_, _ = w.Calls.ForceRelease(w.Context(), slot(i), "")
 	}
 }
 
 // A key may have several holders, so nobody is shown as the one. Its locks are for operators.
 func TestRWLockCannotBeInspectedAsALock(t *testing.T) {
 	stores(t, func(w *world) {
-		rw := rwlock.New(w.client())
+		rw := rwlock.New(w.Client())
 		for _, l := range []locker.Locker{rw.Shared(), rw.Exclusive(), rw.Upgradeable()} {
 			i, ok := locker.As[inspect.Inspector](l)
 			if !ok {
@@ -427,12 +436,12 @@ func TestPatienceBetweenLocks(t *testing.T) {
 				reads := w.lock(w.process().Shared())
 				first := w.waiting(w.process().Exclusive())
 				second := w.waiting(of(w.process()))
-				w.calls.fail(locker.ErrUnavailable)
-				w.unlock(reads)
+				w.Calls.Fail(locker.ErrUnavailable)
+				w.Unlock(reads)
 				time.Sleep(3 * time.Second)
-				w.calls.fail(nil)
-				w.unlock(<-first)
-				w.unlock(<-second)
+				w.Calls.Fail(nil)
+				w.Unlock(<-first)
+				w.Unlock(<-second)
 				w.empty()
 			})
 		})

@@ -1,8 +1,6 @@
 package semaphore_test
 
 import (
-	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -10,8 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/testing/virtual"
-	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/internal/testing/placestest"
 	"github.com/golocker/locker/semaphore"
 )
 
@@ -22,119 +19,17 @@ const (
 	ttl = 3 * time.Second
 )
 
-// counts is a store in memory that several Clients share. It counts the calls that acquire or release.
-type counts struct {
-	*memory.Backend
-	delay time.Duration // of each call
-	mu    sync.Mutex
-	calls map[string]int
-}
-
-func newCounts() *counts { return &counts{Backend: memory.NewBackend(), calls: map[string]int{}} }
-
-func (c *counts) count(call string) {
-	time.Sleep(c.delay)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calls[call]++
-}
-
-func (c *counts) took() map[string]int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	calls := c.calls
-	c.calls = map[string]int{}
-	return calls
-}
-
-func (c *counts) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	c.count("Acquire")
-	return c.Backend.Acquire(ctx, req)
-}
-
-func (c *counts) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	c.count("Queue")
-	return c.Backend.Queue(ctx, req)
-}
-
-func (c *counts) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n int, gates []string,
-) ([]*locker.Grant, error) {
-	c.count("AcquireSome")
-	return c.Backend.AcquireSome(ctx, reqs, n, gates)
-}
-
-func (c *counts) Release(ctx context.Context, req locker.Request) error {
-	c.count("Release")
-	return c.Backend.Release(ctx, req)
-}
-
-// single is a store that acquires one lock at a time.
-type single struct{ *counts }
-
-func (s single) AcquireSome(
-	context.Context, []locker.Request, int, []string,
-) ([]*locker.Grant, error) {
-	return nil, errors.ErrUnsupported
-}
-
-func (s single) AcquireMany(context.Context, []locker.Request) ([]locker.Grant, error) {
-	return nil, errors.ErrUnsupported
-}
-
-// poller is a store without a queue.
-type poller struct{ b locker.Backend }
-
-func (p poller) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	return p.b.Acquire(ctx, req)
-}
-func (p poller) Extend(ctx context.Context, req locker.Request) error  { return p.b.Extend(ctx, req) }
-func (p poller) Release(ctx context.Context, req locker.Request) error { return p.b.Release(ctx, req) }
-
-// world is what a test runs in: a store, and Clients that share it.
-type world struct {
-	*testing.T
-	calls  *counts
-	store  locker.Backend
-	queues bool // the store serves waiting callers in the order of their arrival
-}
+// world is what a test runs in.
+type world struct{ *placestest.World }
 
 // stores runs f in virtual time for each kind of store.
 func stores(t *testing.T, f func(w *world)) {
-	for name, kind := range map[string]func(c *counts) (store locker.Backend, queues bool){
-		"in one step": func(c *counts) (locker.Backend, bool) { return c, true },
-		"one by one":  func(c *counts) (locker.Backend, bool) { return single{c}, true },
-		"by polling":  func(c *counts) (locker.Backend, bool) { return poller{c}, false },
-	} {
-		t.Run(name, func(t *testing.T) {
-			virtual.Test(t, func(t *testing.T) {
-				c := newCounts()
-				w := &world{T: t, calls: c}
-				w.store, w.queues = kind(c)
-				f(w)
-			})
-		})
-	}
-}
-
-// client returns a new Client of the store, which stands for a process.
-func (w *world) client() *locker.Client {
-	c := locker.NewClient(w.store)
-	w.Cleanup(func() { _ = c.Close() })
-	return c
+	placestest.Each(t, func(w *placestest.World) { f(&world{w}) })
 }
 
 func (w *world) lock(l locker.Locker, opts ...locker.Option) *semaphore.Permit {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), 5*time.Minute) // ends tests of callers that wait for each other
-	defer cancel()
-	lease, err := l.Lock(ctx, key, append(opts, locker.TTL(ttl))...)
-	if errors.Is(err, context.DeadlineExceeded) {
-		panic(err) // w.Fatal would end this goroutine only, and others may wait for its permit
-	}
-	if err != nil {
-		w.Fatal(err) // perhaps because the test has failed
-	}
+	lease := w.Lock(l, key, append(opts, locker.TTL(ttl))...)
 	p, ok := semaphore.PermitOf(lease)
 	if !ok {
 		w.Fatalf("the lease is a %T", lease)
@@ -142,28 +37,17 @@ func (w *world) lock(l locker.Locker, opts ...locker.Option) *semaphore.Permit {
 	return p
 }
 
-func (w *world) unlock(l locker.Lease) {
-	w.Helper()
-	if err := l.Unlock(w.Context()); err != nil {
-		w.Error(err)
-	}
-}
-
 // empty fails the test unless all n permits can be acquired at once, and nobody has the gate.
 func (w *world) empty(n int) {
 	w.Helper()
-	lease, err := semaphore.New(w.client(), n).Weight(n).TryLock(w.Context(), key)
+	w.Settle()
+	w.Free("{" + key + "}#gate")
+	lease, err := semaphore.New(w.Client(), n).Weight(n).TryLock(w.Context(), key)
 	if err != nil {
 		w.Errorf("something is left behind: %v", err)
 		return
 	}
-	w.unlock(lease)
-	gate, err := w.client().TryLock(w.Context(), "{"+key+"}#gate")
-	if err != nil {
-		w.Errorf("the gate is left behind: %v", err)
-		return
-	}
-	w.unlock(gate)
+	w.Unlock(lease)
 }
 
 // judge knows who has which permit.

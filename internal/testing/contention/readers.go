@@ -1,7 +1,6 @@
 package contention
 
 import (
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -70,7 +69,11 @@ func ReadersAndWriters(t *testing.T, clients []locker.Locker) {
 	const rounds = 5
 	key, ttl := "config", locker.TTL(30*time.Second)
 	judge := &readers{t: t}
-	work := func() { <-time.After(rand.N(5 * time.Millisecond)) }
+	work := func(lease locker.Lease) { // takes as long as a request, and shows that the lease is held
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
 	must := func(lease locker.Lease, err error) locker.Lease {
 		if err != nil {
 			panic(err)
@@ -99,26 +102,26 @@ func ReadersAndWriters(t *testing.T, clients []locker.Locker) {
 					case 0:
 						lease := must(rw.Exclusive().Lock(t.Context(), key, ttl))
 						judge.writes(lease.Fence())
-						work()
+						work(lease)
 						judge.written(true)
 						reader := must(rwlock.Downgrade(t.Context(), lease))
-						work()
+						work(reader)
 						judge.read()
 						release(reader)
 					case 1:
 						lease := must(rw.Upgradeable().Lock(t.Context(), key, ttl))
 						judge.reads(lease.Fence())
-						work()
+						work(lease)
 						judge.read()
 						writer := must(rwlock.Upgrade(t.Context(), lease))
 						judge.writes(writer.Fence())
-						work()
+						work(writer)
 						judge.written(false)
 						release(writer)
 					default:
 						lease := must(rw.Shared().Lock(t.Context(), key))
 						judge.reads(lease.Fence())
-						work()
+						work(lease)
 						judge.read()
 						release(lease)
 					}
