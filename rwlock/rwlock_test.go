@@ -447,3 +447,26 @@ func TestPatienceBetweenLocks(t *testing.T) {
 		})
 	}
 }
+
+// When Unlock has returned, nothing of the call goes on in the background: the gate and the intent lock are open, and no
+// other slot is waited for.
+func TestUnlockLeavesNothingInTheBackground(t *testing.T) {
+	for name, of := range map[string]func(rw *rwlock.RWLock) locker.Locker{
+		"shared": (*rwlock.RWLock).Shared, "exclusive": (*rwlock.RWLock).Exclusive,
+	} {
+		t.Run(name, func(t *testing.T) {
+			stores(t, func(w *world) {
+				rw := w.process()
+				held := w.lock(rw.Exclusive())
+				got := w.waiting(of(w.process()))
+				w.Calls.Delay(10 * time.Millisecond)
+				w.Unlock(held)
+				lease := <-got
+				synctest.Wait() // the gates are being released
+				w.Calls.Delay(0)
+				w.Unlock(lease)
+				w.Free(rw.Locks(key)...)
+			})
+		})
+	}
+}

@@ -132,10 +132,21 @@ func (p *Permit) Fence() uint64 { return p.held.Fence() }
 // Unwrap lets locker.Verify find the lease of the lock that stands for the permit.
 func (p *Permit) Unwrap() locker.Lease { return p.Lease }
 
+// Extend extends the permit; see locker.Lease.
+func (p *Permit) Extend(ctx context.Context) error { return p.named(p.Lease.Extend(ctx)) }
+
 // Unlock returns the permit; see locker.Lease.
 func (p *Permit) Unlock(ctx context.Context) error {
 	<-p.held.Settled
-	return p.Lease.Unlock(ctx)
+	return p.named(p.Lease.Unlock(ctx))
+}
+
+// named returns err with the key of the caller. An error about several permits names their locks.
+func (p *Permit) named(err error) error {
+	if of, ok := err.(*locker.Error); ok { //nolint:errorlint // joined errors have a lock each
+		return &locker.Error{Op: of.Op, Key: p.key, Err: of.Err}
+	}
+	return err
 }
 
 // PermitOf returns the Permit of a lease, behind any middleware.

@@ -540,3 +540,93 @@ func TestPatienceWhenTheStoreHangs(t *testing.T) {
 		store.Delay(0)
 	})
 }
+
+// The numbers of several permits are in order, whatever the order in which they were granted.
+func TestSlotsAreInOrder(t *testing.T) {
+	stores(t, func(w *world) {
+		const n = 8
+		for range 10 {
+			p := w.lock(semaphore.New(w.Client(), n).Weight(n - 1))
+			if !slices.IsSorted(p.Slots()) || p.Slot() != p.Slots()[0] {
+				w.Errorf("slots %v, the first of which is %d", p.Slots(), p.Slot())
+			}
+			w.Unlock(p)
+		}
+	})
+}
+
+// When Unlock has returned, nothing of the call goes on in the background: the gate is open, and no other permit is
+// waited for.
+func TestUnlockLeavesNothingInTheBackground(t *testing.T) {
+	stores(t, func(w *world) {
+		const n = 3
+		s := semaphore.New(w.Client(), n)
+		held := w.lock(s.Weight(n))
+		got := make(chan *semaphore.Permit)
+		go func() { got <- w.lock(semaphore.New(w.Client(), n)) }()
+		time.Sleep(time.Second)
+		w.Calls.Delay(10 * time.Millisecond)
+		w.Unlock(held)
+		p := <-got
+		synctest.Wait() // the gate is being released
+		w.Calls.Delay(0)
+		w.Unlock(p)
+		w.Free(s.Locks(key)...)
+	})
+}
+
+// losing is a Locker that does something before it returns a lease.
+type losing struct {
+	locker.Locker
+	before func(key string)
+}
+
+func (l losing) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	lease, err := l.Locker.Lock(ctx, key, opts...)
+	if err == nil {
+		l.before(key)
+	}
+	return lease, err
+}
+
+// A permit that is lost while the last one is granted is not returned: the call begins anew.
+func TestLossBeforeTheCallReturns(t *testing.T) {
+	stores(t, func(w *world) {
+		if w.Steps {
+			return
+		}
+		var once sync.Once
+		l := losing{w.Client(), func(lock string) {
+			if lock != "{"+key+"}#1" {
+				return
+			}
+			once.Do(func() {
+				time.Sleep(time.Second) // the other permit is granted
+				if _, err := w.Calls.ForceRelease(w.Context(), "{"+key+"}#0", ""); err != nil {
+					w.Error(err)
+				}
+				time.Sleep(ttl) // and its loss is known
+			})
+		}}
+		p := w.lock(semaphore.New(l, 2).Weight(2))
+		if err := p.Err(); err != nil {
+			w.Errorf("Lock has returned a lease that is lost: %v", err)
+		}
+		w.Unlock(p)
+		w.empty(2)
+	})
+}
+
+// Errors name the key that the caller knows.
+func TestErrorsNameTheKey(t *testing.T) {
+	stores(t, func(w *world) {
+		p := w.lock(semaphore.New(w.Client(), 2))
+		w.Unlock(p)
+		for op, err := range map[string]error{"unlock": p.Unlock(w.Context()), "extend": p.Extend(w.Context())} {
+			var of *locker.Error
+			if !errors.As(err, &of) || of.Key != key || of.Op != op || !errors.Is(err, locker.ErrUnlocked) {
+				w.Errorf("%s: %v", op, err)
+			}
+		}
+	})
+}

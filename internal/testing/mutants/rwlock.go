@@ -11,6 +11,7 @@ var rwlockMutants = []mutant{
 	readWrite("Close does not wait for what a call gives back", "taken.go",
 		"} else if call := several.From(ctx); call != nil {",
 		"} else if call := several.From(ctx); call != nil && t != nil {"),
+	readWrite("the gates are released after Unlock", "rwlock/lease.go", "		<-l.locks.settled\n", ""),
 	readWrite("a writer has all slots but one", "rwlock/rwlock.go", `opts, places, "intent"`,
 		`opts, places-1, "intent"`),
 	readWrite("a reader needs no gate", "rwlock/readers.go", `key, get, nil, 1, "gate")`, `key, get, nil, 1)`),
