@@ -448,8 +448,8 @@ func TestPatienceBetweenLocks(t *testing.T) {
 	}
 }
 
-// When Unlock has returned, nothing of the call goes on in the background: the gate and the intent lock are open, and no
-// other slot is waited for.
+// When Unlock has returned, nothing of the call goes on in the background: the gate and the intent lock are open, and
+// no other slot is waited for.
 func TestUnlockLeavesNothingInTheBackground(t *testing.T) {
 	for name, of := range map[string]func(rw *rwlock.RWLock) locker.Locker{
 		"shared": (*rwlock.RWLock).Shared, "exclusive": (*rwlock.RWLock).Exclusive,

@@ -59,8 +59,8 @@ func (w *World) Context() context.Context {
 	return ctx
 }
 
-// Lock acquires key, and panics if the context of the call ends. With Fatal, only one goroutine would end, and others may
-// wait for its lease.
+// Lock acquires key, and panics if the context of the call ends. With Fatal, only one goroutine would end, and others
+// may wait for its lease.
 func (w *World) Lock(l locker.Locker, key string, opts ...locker.Option) locker.Lease {
 	w.Helper()
 	lease, err := l.Lock(w.Context(), key, opts...)
