@@ -70,19 +70,21 @@ func TestOneServerGivenTwiceThatRefusesInfo(t *testing.T) {
 		"fail all independence: what is written to "+h.servers[0].Addr()+" shows on localhost:"+port)
 }
 
+// replicate makes a server a replica of master, and returns when it receives what is written there. That begins up to a
+// second after it has the data, when the replica has confirmed them.
+func replicate(t *testing.T, master, replica *redistest.Server) {
+	t.Helper()
+	replica.Follow(t, master)
+	if n := master.Cmd(t, "WAIT", 1, 20000); n != int64(1) {
+		t.Fatalf("%v replicas have confirmed", n)
+	}
+}
+
 func TestReplicaAmongMasters(t *testing.T) {
 	t.Parallel()
 	h := startServers(t, 3, "rueidis")
-	host, port, _ := strings.Cut(h.servers[0].Addr(), ":")
-	h.servers[1].Cmd(t, "REPLICAOF", host, port)
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(fmt.Sprint(h.servers[1].Cmd(t, "INFO",
-		"replication")), "master_link_status:up"); {
-		if time.Now().After(end) {
-			t.Fatal("no replication")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	h.want(t, "fail 2 role: it is a replica of "+host+":"+port, "fail 2 rights: it takes no writes",
+	replicate(t, h.servers[0], h.servers[1])
+	h.want(t, "fail 2 role: it is a replica of "+h.servers[0].Addr(), "fail 2 rights: it takes no writes",
 		"warn 1 replicas: it is a node of a Redlock and has 1 replicas",
 		"fail all independence: what is written to "+h.servers[0].Addr()+" shows on "+h.servers[1].Addr())
 }
@@ -92,10 +94,7 @@ func TestReplicasThatAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	h := startServers(t, 1, "redigo")
 	h.Replicas = 2
-	redistest.StartReplica(t, h.servers[0]).Follow(t, h.servers[0])
-	if n := h.servers[0].Cmd(t, "WAIT", 1, 20000); n != int64(1) { // a replica is online once it has confirmed
-		t.Fatalf("%v replicas have confirmed", n)
-	}
+	replicate(t, h.servers[0], redistest.StartReplica(t, h.servers[0]))
 	h.servers[0].Cmd(t, "CONFIG", "SET", "min-replicas-to-write", "1")
 	h.want(t, "fail 1 replicas: replicas=2 is configured, and 1 can confirm a lock: no lock can be taken")
 	h.Replicas = 1
