@@ -8,9 +8,10 @@ import "go.uber.org/goleak"
 func Lingering() (options []goleak.Option) {
 	for _, client := range []string{"github.com/redis/rueidis", "github.com/valkey-io/valkey-go"} {
 		for _, function := range []string{
-			"(*call).LazyDo.func1",  // in 1.0.69
-			"(*call).DelayDo.func1", // in 1.0.79
-			"(*clusterClient)._refresh.func2",
+			"(*call).LazyDo.func1",            // in 1.0.69
+			"(*call).DelayDo.func1",           // in 1.0.79
+			"(*clusterClient)._refresh.func3", // in 1.0.69
+			"(*clusterClient)._refresh.func2", // in 1.0.79
 			"(*clusterClient).redirectOrNew.func1",
 		} {
 			options = append(options, goleak.IgnoreAnyFunction(client+"."+function))
