@@ -31,8 +31,7 @@ type WantedNotifier interface {
 //   - Other callers of the same [Client] count at once, on every store.
 //   - In memory and etcd, callers of other Clients count at once, too.
 //   - On Redis, Redlock and PostgreSQL, the answers to renewals tell of them, so it takes up to a third of the TTL.
-//     With [NoRenewal], only Extend tells. On Redlock, it may take a renewal more, and a caller may be missed while
-//     nobody else waits.
+//     With [NoRenewal], only Extend tells. On Redlock, it may take a renewal more.
 //   - NATS does not tell of callers of other Clients, nor does a Backend that has neither [WantedNotifier] nor
 //     Request.Wanted.
 //

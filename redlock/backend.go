@@ -107,15 +107,24 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	if err := b.nodes[0].Check(&req); err != nil { // the TTL may be another one now
 		return err
 	}
-	if err := newLeaseUpdate(b, l, req, opExtend).run(ctx); err != nil || req.Wanted == nil || !l.wasMarked() {
-		return err
+	err := newLeaseUpdate(b, l, req, opExtend).run(ctx)
+	if err == nil && req.Wanted != nil && l.wasMarked() && b.othersWait(ctx, req.Key, l) {
+		req.Wanted()
 	}
-	if s, err := b.survey(ctx, req.Key); err == nil { // those that have waited may have left
-		if i, err := s.inspection(b.names); err == nil && i.Waiting > 0 {
-			req.Wanted()
-		}
-	}
-	return nil
+	return err
+}
+
+// othersWait reports whether somebody waits for the lock of l. Those that have waited and marked it may have left.
+func (b *backend) othersWait(ctx context.Context, key string, l *lease) bool {
+	waiting := 0
+	b.askAll(ctx, func(i int, ready chan<- *node.Call) *node.Call {
+		return b.nodes[i].StartCount(ready, i, key, l.turn.on(i))
+	}, func(_ int, c *node.Call) (again bool, err error) {
+		s, err := c.State()
+		waiting += s.Waiting
+		return false, err
+	})
+	return waiting > 0
 }
 
 // Release implements locker.Backend.

@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%d nodes, %s", n, driver), func(t *testing.T) {
 				conformance.RunLocker(t, conformance.Harness{
-					Labels: true, Verifies: true,
+					Labels: true, Verifies: true, Wanted: true,
 					Store: func(t testing.TB) conformance.Store {
 						c := startCluster(t, n)
 						return conformance.Store{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -439,6 +440,131 @@ func TestRenewalsTellThatOthersWait(t *testing.T) {
 			t.Error(err)
 		}
 		<-got
+		s.close()
+	})
+}
+
+// A waiter that has the turn is not in the queue any more. The holder that has overtaken it learns of it nevertheless,
+// and does not when it has left.
+func TestRenewalsTellOfTheWaiterThatHasTheTurn(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		t.Run(fmt.Sprint("leaves=", leaves), func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				const ttl, waiting = 3 * time.Second, 1
+				s := newTestbed(t)
+				var slow atomic.Bool // the waiter's attempts, so that another one overtakes it
+				s.event = func(client, _ int, cmds []drivers.Command, executed bool) {
+					if client == waiting && !executed && slow.Load() && isAcquiring(cmds[0]) {
+						time.Sleep(10 * time.Millisecond)
+					}
+				}
+				holder, waiter, barger := s.client(), s.client(), s.client()
+				lease, err := holder.Lock(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				ended := make(chan error, 1)
+				go func() {
+					lease, err := waiter.Lock(ctx, "k")
+					if err == nil {
+						err = lease.Unlock(t.Context())
+					}
+					ended <- err
+				}()
+				time.Sleep(time.Second)
+				slow.Store(true)
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if lease, err = barger.TryLock(t.Context(), "k", locker.TTL(ttl)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				if leaves {
+					leave()
+					if err := <-ended; !errors.Is(err, locker.ErrHeld) {
+						t.Error(err)
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				select {
+				case <-locker.Wanted(lease):
+					if leaves {
+						t.Error("the only waiter has left, and the lease is wanted")
+					}
+				case <-time.After(2*ttl/3 + time.Millisecond):
+					if !leaves {
+						t.Error("a waiter has the turn, and the lease is not wanted")
+					}
+				}
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if !leaves {
+					if err := <-ended; err != nil {
+						t.Error(err)
+					}
+				}
+				s.close()
+			})
+		})
+	}
+}
+
+// The turn with which a lease was acquired lives for a while.
+func TestLeaseIsNotWantedBecauseOfItsOwnTurn(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newTestbed(t)
+		holder, waiter, other := s.client(), s.client(), s.client()
+		first, err := holder.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan locker.Lease, 1)
+		go func() {
+			lease, err := waiter.Lock(t.Context(), "k")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lease
+		}()
+		time.Sleep(time.Second)
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			_, err := other.Lock(ctx, "k")
+			left <- err
+		}()
+		time.Sleep(time.Second)
+		if err := first.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		lease := <-got
+		leave()
+		if err := <-left; !errors.Is(err, locker.ErrHeld) {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		wanted := locker.Wanted(lease)
+		for range 2 { // the first answers say that the lock is marked
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		select {
+		case <-wanted:
+			t.Error("the other has left, and the lease is wanted")
+		default:
+		}
+		if !slices.Contains(s.nodes[queueNode].Keys(), script.KeysOf(DefaultPrefix, "k").Turn()) {
+			t.Error("its turn is over")
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
 		s.close()
 	})
 }

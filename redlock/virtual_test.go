@@ -35,7 +35,7 @@ func TestConformanceInVirtualTime(t *testing.T) {
 		{2, 0, 0}, {4, 0, 0}, {5, 0, 0}, {3, 1, 0}, {3, 0, 1}, {5, 0, 2}, {5, 1, 1},
 	}) {
 		t.Run(fmt.Sprintf("%d nodes, %d dead, %d hung", tt.nodes, tt.dead, tt.hung), func(t *testing.T) {
-			conformance.RunLocker(t, conformance.Harness{Labels: true, Verifies: true, Bubble: virtual.Test,
+			conformance.RunLocker(t, conformance.Harness{Labels: true, Verifies: true, Wanted: true, Bubble: virtual.Test,
 				Store: func(t testing.TB) conformance.Store {
 					var w simnode.Wire
 					nodes := simnode.NewNodes(tt.nodes)

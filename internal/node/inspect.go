@@ -45,7 +45,15 @@ func (n *Node) StartInspect(ready chan<- *Call, tag int, key string) *Call {
 	return c
 }
 
-// State reads the outcome of [Node.StartInspect].
+// StartCount asks how many wait for key, for its owner on a Redlock. own is the ID of the turn that the owner has had,
+// or empty. [Call.State] reads the outcome.
+func (n *Node) StartCount(ready chan<- *Call, tag int, key, own string) *Call {
+	c := &Call{}
+	n.pipeline.Submit(c.of(n, ready, tag, n.keys(key).Count(own)))
+	return c
+}
+
+// State reads the outcome of [Node.StartInspect] and of [Node.StartCount].
 func (c *Call) State() (State, error) { return c.node.state(c.call.Reply, c.call.Err) }
 
 func (n *Node) state(reply drivers.Reply, err error) (State, error) {

@@ -167,6 +167,12 @@ func (k Keys) Inspect() Command {
 	return inspectScript.call([]string{k.Lock, k.Wait(), k.Fence(), k.Queue()})
 }
 
+// Count is Inspect on a node of a Redlock, for the owner of the lock. The waiter that has the turn to ask for the lock
+// is not in the queue, and counts as well. It does not if its ID is own, because that is the owner's former turn.
+func (k Keys) Count(own string) Command {
+	return inspectScript.call([]string{k.Lock, k.Wait(), k.Fence(), k.Queue(), k.Turn()}, own)
+}
+
 // Force takes the lock from the owner whose value it has. tombstone is the life of a tombstone, so that the owner's
 // acquisition is not executed later. turns says that waiters queue for the turn to ask, and not for the lock.
 // g is the guard of the waiters for the lock, or nil. [ReadOwned] reads the reply.

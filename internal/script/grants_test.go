@@ -55,7 +55,7 @@ func TestGrants(t *testing.T) {
 	}
 	r := Release{Attempt: a, Notify: NotifyQueue}
 	for _, cmd := range []Command{
-		r.Command(), a.Inspect(), a.Force("v", time.Second, false, nil), a.Ask("id", time.Second, 0, ""),
+		r.Command(), a.Inspect(), a.Count(""), a.Force("v", time.Second, false, nil), a.Ask("id", time.Second, 0, ""),
 	} {
 		if cmd.Grants != nil {
 			t.Errorf("%v waits for replicas", cmd.Words)

@@ -101,6 +101,8 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 				both(extendScript, ownedKeys(k), own, "60000", fmt.Sprint(8000000000000000+rnd.IntN(12)))
 			case dice < 12:
 				both(releaseScript, releaseKeys(k), own, undoing(undo))
+			case dice < 14 && turns:
+				both(inspectScript, append(queueKeys(k), k.Turn()), pick(rnd, "", owner))
 			case dice < 14:
 				both(inspectScript, queueKeys(k))
 			case dice < 15:

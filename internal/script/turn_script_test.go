@@ -122,6 +122,36 @@ func TestTurnWaitsForTheLock(t *testing.T) {
 	x.is("the counter", x.s.Cmd(t, "GET", x.k.Fence()), script.CounterText(token))
 }
 
+// A waiter that has the turn while another owner has the lock is not in the queue, and waits nevertheless. It does not
+// wait if it has become the owner.
+func TestWaiterThatHasTheTurnCounts(t *testing.T) {
+	x := newTurns(t)
+	count := func(own string, want int64) {
+		t.Helper()
+		r := x.array(send(t, x.n, inspectScript, inspectScript.Command(append(queueKeys(x.k), x.k.Turn()), own)))
+		if r[3] != want {
+			t.Errorf("for the owner that has had the turn as %q, %v wait, want %d", own, r[3], want)
+		}
+	}
+	count("", 0)
+	x.has("a", x.ask("a", forTurn), false)
+	acquire(t, x.n, "l", 10*time.Second)
+	x.has("a", x.ask("a", forTurn), true)
+	count("", 1)
+	count("b", 1)
+	count("a", 0)
+	x.waits("b", x.ask("b", forTurn), 0)
+	count("", 2)
+	count("a", 1)
+	if r := x.array(send(t, x.n, inspectScript, inspectScript.Command(queueKeys(x.k)))); r[3] != int64(1) {
+		t.Errorf("%v are in the queue, want 1", r[3])
+	}
+	x.leave("a")
+	count("", 1)
+	x.leave("b")
+	count("", 0)
+}
+
 // The owner's own turn ends with its lock; somebody else's does not.
 func TestReleaseEndsTheOwnersTurn(t *testing.T) {
 	x := newTurns(t)

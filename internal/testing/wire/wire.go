@@ -124,7 +124,12 @@ func script(keys, args []string) string {
 		return "handover"
 	case [2]int{4, 0}:
 		return "inspect"
-	case [2]int{4, 1}, [2]int{5, 1}:
+	case [2]int{4, 1}:
+		return "force"
+	case [2]int{5, 1}:
+		if !strings.Contains(args[0], ":") { // the ID of a turn, or nothing
+			return "inspect"
+		}
 		return "force"
 	case [2]int{4, 2}:
 		switch isTurn := strings.Contains(last, ":lockturn"); {

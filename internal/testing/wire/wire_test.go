@@ -29,7 +29,9 @@ func TestSteps(t *testing.T) {
 		"EVALSHA x 4 k w q {k}:lockturn w 10:0:":                  {{"turn", "k", "w", false}},
 		"EVALSHA x 4 k w q {k}:lockturn |a|1| 0:0:7:w":            {{"turnrelease", "k", "a", false}},
 		"EVALSHA x 4 k w f q":                                     {{"inspect", "k", "", false}},
+		"EVALSHA x 5 k w f q {k}:lockturn w":                      {{"inspect", "k", "w", false}},
 		"EVALSHA x 4 k w f q 10:abc":                              {{"force", "k", "10:abc", false}},
+		"EVALSHA x 5 k w f q {k}:lockturn 10:abc":                 {{"force", "k", "10:abc", false}},
 		"EVALSHA x 3 k w f 1 1 1000 |a|1|":                        {{"acquire", "k", "a", true}},
 		"EVALSHA x 1 k 0 1 0000000000000007|a|1|":                 {{"release", "k", "a", true}},
 		"EVALSHA x 4 k w f l 1 1 9 |a|1| 0000000000000007|b|": {
