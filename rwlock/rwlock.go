@@ -150,7 +150,7 @@ func (rw *RWLock) get(
 }
 
 func (rw *RWLock) group(key string, gates ...string) *slots.Group {
-	g := &slots.Group{Locker: rw.locker, Key: key, Together: true}
+	g := &slots.Group{Locker: rw.locker, Key: key, Together: true, Explain: explain}
 	for i := range places {
 		g.Slots = append(g.Slots, name(key, strconv.Itoa(i)))
 	}
@@ -158,6 +158,14 @@ func (rw *RWLock) group(key string, gates ...string) *slots.Group {
 		g.Gates = append(g.Gates, name(key, gate))
 	}
 	return g
+}
+
+// explain returns the text of an error: held describes the holder of a slot, or of a gate.
+func explain(gate bool, held *locker.HeldError) string {
+	if gate {
+		return slots.First("others come before", held)
+	}
+	return held.Error()
 }
 
 // upgradeable acquires the intent lock and a slot. It needs the gate only while it has the intent lock, as a writer

@@ -448,6 +448,38 @@ func TestPatienceBetweenLocks(t *testing.T) {
 	}
 }
 
+// Who waits for the key is not taken for its holder.
+func TestErrorsSayWhetherOthersComeBefore(t *testing.T) {
+	stores(t, func(w *world) {
+		says := func(err error, want string) {
+			w.Helper()
+			var of *locker.Error
+			if !errors.Is(err, locker.ErrHeld) || !errors.As(err, &of) || of.Err.Error() != want {
+				w.Errorf("%v, want %q", err, want)
+			}
+		}
+		reads := w.lock(w.process().Shared(), locker.Label("web-7:4211"))
+		rw := w.process()
+		_, err := rw.Exclusive().TryLock(w.Context(), key)
+		says(err, "held by web-7:4211 for 3 s unless renewed")
+		writes := w.waiting(w.process().Exclusive(), locker.Label("web-8:1"))
+		const before = "others come before, the first of them is web-8:1"
+		for _, l := range []locker.Locker{rw.Shared(), rw.Exclusive()} {
+			ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+			_, err := l.Lock(ctx, key)
+			cancel()
+			says(err, "timed out after 1s: "+before)
+			if w.Steps { // otherwise TryLock looks at the slots, and not at the gate
+				_, err := l.TryLock(w.Context(), key)
+				says(err, before)
+			}
+		}
+		w.Unlock(reads)
+		w.Unlock(<-writes)
+		w.empty()
+	})
+}
+
 // When Unlock has returned, nothing of the call goes on in the background: the gate and the intent lock are open, and
 // no other slot is waited for.
 func TestUnlockLeavesNothingInTheBackground(t *testing.T) {

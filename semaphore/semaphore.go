@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
@@ -34,7 +35,8 @@ func (s *Semaphore) Weight(k int) *Semaphore { return &Semaphore{s.locker, s.n, 
 func (s *Semaphore) Unwrap() locker.Locker { return s.locker }
 
 // Lock acquires a permit of key, and waits for one until ctx ends. The lease is a [*Permit]. Errors are those of
-// locker.Locker; locker.ErrHeld means that no permit was free, or that others came before.
+// locker.Locker; locker.ErrHeld means that no permit was free, or that others came before. The text says which, and how
+// many permits there are.
 func (s *Semaphore) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	return s.acquire("lock", key, func(g *slots.Group) (*slots.Held, error) { return g.Lock(ctx, s.weight, opts) })
 }
@@ -92,6 +94,23 @@ func (s *Semaphore) acquire(
 func (s *Semaphore) group(key string) *slots.Group {
 	return &slots.Group{
 		Locker: s.locker, Key: key, Slots: slots.Names(key, s.n), Gates: []string{slots.Name(key, "gate")},
+		Explain: s.explain,
+	}
+}
+
+// explain returns the text of an error: held describes a holder of a permit, or of the gate.
+func (s *Semaphore) explain(gate bool, held *locker.HeldError) string {
+	switch {
+	case gate && s.n == 1:
+		return slots.First("others wait for the permit", held)
+	case gate:
+		return slots.First(fmt.Sprintf("others wait for some of the %d permits", s.n), held)
+	case s.n == 1:
+		return held.Error()
+	case s.weight == 1:
+		return fmt.Sprintf("all %d permits are held, one of them %s", s.n, strings.TrimPrefix(held.Error(), "held "))
+	default:
+		return fmt.Sprintf("fewer than %d of the %d permits are free, one is %v", s.weight, s.n, held)
 	}
 }
 

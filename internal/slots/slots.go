@@ -18,6 +18,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/label"
 	"github.com/golocker/locker/internal/several"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -36,6 +37,10 @@ type Group struct {
 	// Together says that the places are mostly held or free together. Who needs one then waits for a few of them, and for
 	// the others only after a while.
 	Together bool
+
+	// Explain returns what it means for a call that a place, or a gate, was found held. The text of an error says that
+	// instead. Nil: it says who has that lock.
+	Explain func(gate bool, held *locker.HeldError) string
 }
 
 // Held is what a call has acquired.
@@ -141,10 +146,38 @@ func (g *Group) about(op string, err error) error {
 	}
 	var of *locker.Error
 	if errors.As(err, &of) {
-		err = of.Err
+		err = g.explained(of)
 	}
 	return &locker.Error{Op: op, Key: g.Key, Err: err}
 }
+
+// explained returns what of says about one of the locks, as an error of a call. See Explain.
+func (g *Group) explained(of *locker.Error) error {
+	if g.Explain == nil || !errors.Is(of.Err, locker.ErrHeld) {
+		return of.Err
+	}
+	held := &locker.HeldError{} // if nothing is known of the holder
+	_ = errors.As(of.Err, &held)
+	gate := slices.Contains(g.Gates, of.Key)
+	return &explainedError{of.Err, strings.Replace(of.Err.Error(), held.Error(), g.Explain(gate, held), 1)}
+}
+
+// First returns what, with the first of those that wait, if held, which is about a gate, names it.
+func First(what string, held *locker.HeldError) string {
+	if held.Label == "" {
+		return what
+	}
+	return what + ", the first of them is " + label.Show(held.Label)
+}
+
+// explainedError is err with another text.
+type explainedError struct {
+	err  error
+	text string
+}
+
+func (e *explainedError) Error() string { return e.text }
+func (e *explainedError) Unwrap() error { return e.err }
 
 // lostError means that a lock was lost before all others were acquired.
 type lostError struct {

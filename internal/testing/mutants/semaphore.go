@@ -30,6 +30,10 @@ var semaphoreMutants = []mutant{
 	permit("a permit that is lost meanwhile is returned", "internal/slots/search.go",
 		"case s.lost() != nil || lost != nil && ending.Of(ctx) == nil:", "case lost != nil && s == nil:"),
 	permit("the panic of a hook takes the program", "internal/slots/search.go", "a.panicked = recover()", "_ = s"),
+	permit("errors are about one of the permits", "internal/slots/slots.go", "if g.Explain == nil ||",
+		"if g.Explain != nil ||"),
+	permit("who waits is taken for a holder", "internal/slots/slots.go", "g.Explain(gate, held)",
+		"g.Explain(!gate, held)"),
 	permit("two weights meet", "internal/slots/search.go", "for len(s.held.Slots) < s.n &&",
 		"for len(s.held.Slots) < 1 &&"),
 }
