@@ -10,7 +10,7 @@ import (
 
 func electCommand(a *app) *cobra.Command {
 	var key string
-	o := &runOptions{wait: "forever"}
+	o := &runOptions{wait: "forever", weight: 1}
 	o.OnLost, o.Grace = supervise.Term, -1
 	cmd := &cobra.Command{
 		Use:     "elect --key KEY [flags] -- COMMAND [ARG]…",
@@ -19,7 +19,9 @@ func electCommand(a *app) *cobra.Command {
 		Long:    electHelp,
 		Example: `  locker elect --key scheduler -- /usr/local/bin/scheduler
   locker elect --key primary --ttl 10s --grace 3s -- \
-    sh -c 'exec server --term "$LOCKER_FENCE"'`,
+    sh -c 'exec server --term "$LOCKER_FENCE"'
+  # on three machines at a time
+  locker elect --key workers --permits 3 -- ./worker`,
 		Args: someCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.read(cmd, args); err != nil {
@@ -33,6 +35,7 @@ func electCommand(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after the command belong to the command, even without --
 	flags.StringVarP(&key, "key", "k", "", "the `name` of the election, which all machines share")
+	permitsVar(cmd, &o.permits, "the `number` of machines that lead at a time, instead of one")
 	durationVar(flags, &o.ttl, "ttl",
 		"for how long nobody leads after a crash (30s, or the value of the configuration)")
 	durationVar(flags, &o.Grace, "grace",
@@ -54,6 +57,10 @@ standard input: elect keeps the terminal, so that Ctrl-C ends the command and el
   If the command ends by itself, another machine leads if one waits. Elect waits again, and starts the command anew.
   Elect passes SIGTERM, SIGINT, SIGHUP and SIGQUIT on. When the command has ended, elect exits, and the next one leads.
 
-Elect says on stderr who leads, this machine or another one. --quiet switches that off.
+With --permits, as many machines lead at a time. Start elect on more of them, with the same number on all. LOCKER_SLOT
+is a number from 0 that no other leader has at the same time, and LOCKER_FENCE grows with each term of that LOCKER_SLOT.
+
+Elect says on stderr who leads, this machine or another one; with --permits, only that this machine does. --quiet
+switches that off.
 
 Exit codes are those of locker run, except 75 and 79: elect goes on when the lock is held or lost.`

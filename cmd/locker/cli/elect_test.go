@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 )
 
 // leaderScript is a command that appends its term to a file, and runs until SIGTERM.
@@ -96,6 +98,39 @@ func TestElectStartsTheCommandAnew(t *testing.T) {
 	}
 	assert.Contains(t, []int{7, 128 + 15}, p.ProcessState.ExitCode())
 	free(t, s, "k")
+}
+
+// With --permits, several candidates lead, each with a number of its own, and the next one gets the number of the one
+// that ends.
+func TestElectWithSeveralLeaders(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	elect := func() *process {
+		return run(t, url, "elect", "-k", "k", "--permits", "2", "--", "sh", "-c", `trap 'exit 3' TERM
+			echo "$LOCKER_SLOT" >slot.tmp; mv slot.tmp slot
+			while :; do sleep 0.1; done`)
+	}
+	leads := func(p *process) (slot string) {
+		slot = p.wrote(t, "slot")
+		p.says(t, `this machine leads "k", in term `)
+		p.says(t, ", with permit "+slot+"\n")
+		return slot
+	}
+	first, second := elect(), elect()
+	one, two := leads(first), leads(second)
+	assert.ElementsMatch(t, []string{"0", "1"}, []string{one, two})
+	third := elect()
+	eventually(t, "the third waits", func() bool { return s.Cmd(t, "EXISTS", "lock:{k}#gate") == int64(1) })
+	third.notWritten(t, "slot")
+	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
+	first.exits(t, 3)
+	assert.Equal(t, one, leads(third))
+	for _, p := range []*process{second, third} {
+		assert.NotContains(t, p.err.String(), "not known who leads")
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		p.exits(t, 3)
+	}
+	run(t, url, "elect", "-k", "k", "--permits", "0", "--", "true").exits(t, exit.Usage)
 }
 
 // A signal ends a candidate that waits, and a mistake ends it at once.

@@ -18,7 +18,6 @@ import (
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/label"
 	"github.com/golocker/locker/rwlock"
-	"github.com/golocker/locker/semaphore"
 )
 
 func inspectCommand(a *app) *cobra.Command {
@@ -72,32 +71,27 @@ It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all := slices.Concat(keys, args)
-			if given := cmd.Flags().Changed("permits"); given && (permits < 1 || permits > semaphore.MaxPermits) {
-				return exit.Usagef("--permits %d: it is from 1 to %d", permits, semaphore.MaxPermits)
+			if err := checkPermits(cmd, permits); err != nil {
+				return err
 			}
 			if permits > 0 && shared {
 				return exit.Usagef("--shared and --permits exclude each other")
 			}
 			var locks []string
 			for _, key := range all {
-				switch {
-				case permits > 0:
-					locks = append(locks, semaphore.New(nil, permits).Locks(key)...)
-				case shared:
+				if shared {
 					locks = append(locks, rwlock.New(nil).Locks(key)...)
-				default:
-					locks = append(locks, key)
+				} else {
+					locks = append(locks, locksOf(key, permits)...)
 				}
 			}
 			return a.inspect(cmd.Context(), locks, shared)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&keys, "key", "k", nil, "the `name` of a lock; given several times, of several locks")
-	cmd.Flags().IntVar(&permits, "permits", 0, "the `number` of permits that the key has, instead of one lock")
+	permitsVar(cmd, &permits, "the `number` of permits that the key has, instead of one lock")
 	cmd.Flags().BoolVar(&shared, "shared", false, "the key is that of readers and writers")
-	for _, name := range []string{"key", "permits"} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
-	}
+	_ = cmd.RegisterFlagCompletionFunc("key", cobra.NoFileCompletions)
 	return cmd
 }
 

@@ -19,6 +19,7 @@ import (
 func releaseCommand(a *app) *cobra.Command {
 	var token string
 	var yes bool
+	var permits int
 	cmd := &cobra.Command{
 		Use:     "release KEY",
 		GroupID: groupUse,
@@ -32,21 +33,36 @@ terminal it requires --yes, and takes the lock from any owner. With --token it t
 that token. The first characters of the token, as locker inspect shows them, are enough. They are also safer, because
 other users can see the arguments of a program.
 
-It exits with 0 if the lock was taken or was free, and with 75 if another owner has it.`,
+With --permits, release takes the permit whose owner has the token, which has to be given. It also takes the gate from
+the first of those that wait, if that is the owner with the token. Locks of readers and writers are released one by one,
+by the names that locker inspect --shared shows.
+
+It exits with 0 if the lock was taken or was free, and with 75 if another owner has it. With --permits, it exits with 75
+if no permit has that owner.`,
 		Example: `  locker release backup
-  locker release backup --token 3Vd9kzLq --yes`,
+  locker release backup --token 3Vd9kzLq --yes
+  locker release export --permits 3 --token 3Vd9kzLq`,
 		Args: oneKey,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.release(cmd.Context(), args[0], token, yes) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkPermits(cmd, permits); err != nil {
+				return err
+			}
+			return a.release(cmd.Context(), args[0], permits, token, yes)
+		},
 	}
 	cmd.Flags().StringVar(&token, "token", "", "take the lock only if the owner's `token` begins with this")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	permitsVar(cmd, &permits, "the `number` of permits that the key has, instead of one lock")
 	return cmd
 }
 
 // minToken is the smallest length of --token. Shorter ones could match several owners.
 const minToken = 4
 
-func (a *app) release(ctx context.Context, key, token string, yes bool) error {
+func (a *app) release(ctx context.Context, key string, permits int, token string, yes bool) error {
+	if permits > 0 && token == "" {
+		return exit.Usagef("--permits needs --token: locker inspect --permits shows the owners")
+	}
 	if token != "" {
 		token = strings.TrimSuffix(token, "…") // as inspect shows it
 		if len(token) < minToken {
@@ -59,6 +75,11 @@ func (a *app) release(ctx context.Context, key, token string, yes bool) error {
 	i, err := a.inspector(ctx)
 	if err != nil {
 		return err
+	}
+	if permits > 0 {
+		if key, err = permitOf(ctx, i, key, permits, token); err != nil {
+			return err
+		}
 	}
 	if !yes {
 		seen, err := i.Inspect(ctx, key)
@@ -81,6 +102,28 @@ func (a *app) release(ctx context.Context, key, token string, yes bool) error {
 		err = errFree
 	}
 	return a.released(key, seen, err)
+}
+
+// permitOf returns the name of the lock whose owner has the token, among those of a key with permits.
+func permitOf(ctx context.Context, i inspect.Inspector, key string, permits int, token string) (string, error) {
+	found := ""
+	for _, lock := range locksOf(key, permits) {
+		seen, err := i.Inspect(ctx, lock)
+		switch {
+		case err != nil:
+			return "", err
+		case seen.Owner == "" || !strings.HasPrefix(seen.Owner, token) && !strings.HasPrefix(token, seen.Owner):
+		case found != "":
+			return "", exit.Usagef("--token: several permits have an owner whose token begins with this")
+		default:
+			found = lock
+		}
+	}
+	if found == "" {
+		err := fmt.Errorf("no permit of %s has an owner with this token", strconv.Quote(key))
+		return "", exit.With(exit.Held, err, "locker inspect --permits shows the owners")
+	}
+	return found, nil
 }
 
 // exitRefused is the exit code if the user declines.

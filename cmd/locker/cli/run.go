@@ -82,7 +82,7 @@ func runCommand(a *app) *cobra.Command {
 	durationVar(flags, &o.MinHold, "min-hold",
 		"keep the lock taken for at least this time, even if the command ends sooner")
 	durationVar(flags, &o.MaxHold, "max-hold", "stop the command after this time")
-	flags.IntVar(&o.permits, "permits", 0, "the key has this `number` of permits, instead of one lock, and run takes one")
+	permitsVar(cmd, &o.permits, "the key has this `number` of permits, instead of one lock, and run takes one")
 	flags.IntVar(&o.weight, "weight", 1, "with --permits, the `number` of permits to take, all or none")
 	flags.BoolVar(&o.shared, "shared", false, "share the key with others that have --shared")
 	flags.BoolVar(&o.exclusive, "exclusive", false, "exclude those that have --shared, too")
@@ -97,7 +97,7 @@ func runCommand(a *app) *cobra.Command {
 	}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]cobra.Completion{"forever", "0", "30s"},
 		cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"key", "ttl", "min-hold", "max-hold", "grace", "permits", "weight"} {
+	for _, name := range []string{"key", "ttl", "min-hold", "max-hold", "grace", "weight"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
@@ -117,13 +117,10 @@ func (o *runOptions) read(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("grace") && o.Grace < 0 {
 		return exit.Usagef("--grace %v: it is 0 or more", o.Grace)
 	}
-	if cmd.Flags().Changed("permits") && o.permits < 1 { // 0 would be a plain lock
-		return exit.Usagef("--permits %d: it is from 1 to %d", o.permits, semaphore.MaxPermits)
-	}
 	if cmd.Flags().Changed("weight") && o.permits == 0 {
 		return exit.Usagef("--weight needs --permits")
 	}
-	return nil
+	return checkPermits(cmd, o.permits)
 }
 
 const runHelp = `Run takes the lock, runs COMMAND, and releases the lock when the command has ended. The lock is renewed
@@ -183,8 +180,6 @@ func (o *runOptions) check(c *config.Config) error {
 		return exit.Usagef("the key is longer than %d bytes", locker.MaxKey)
 	case !slices.Contains([]string{supervise.Term, supervise.Kill, supervise.Notify}, o.OnLost):
 		return exit.Usagef("--on-lost %q: it is term, kill or notify", o.OnLost)
-	case o.permits > semaphore.MaxPermits:
-		return exit.Usagef("--permits %d: it is from 1 to %d", o.permits, semaphore.MaxPermits)
 	case o.permits > 0 && len(o.Keys) > 1:
 		return exit.Usagef("--permits is for one --key")
 	case o.permits > 0 && (o.weight < 1 || o.weight > o.permits):

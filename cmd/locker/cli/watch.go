@@ -29,6 +29,7 @@ const (
 
 func watchCommand(a *app) *cobra.Command {
 	var interval time.Duration
+	var permits int
 	cmd := &cobra.Command{
 		Use:     "watch KEY",
 		GroupID: groupUse,
@@ -39,43 +40,60 @@ terminal is wide. Otherwise it prints one line per change or, with --json, one J
 Watch polls the lock every --interval, and when its TTL is over. It does not see owners that come and go in between.
 Only waiters are notified of a release; watch does not wait for the lock, so that it does not delay anybody.
 
+With --permits, watch follows the lock of each permit and the gate, and prints one line per change on a terminal, too.
+The holder of the gate is the first of those that wait for a permit.
+
 If the store does not answer, watch reports that as a change. Ctrl-C ends it with exit code 0.`,
 		Example: `  locker watch backup
+  locker watch export --permits 3
   locker watch backup --json | jq -r 'select(.state == "held") | .owner'`,
 		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval < minInterval {
 				return exit.Usagef("--interval %v is below the minimum of %v", interval, minInterval)
 			}
+			if err := checkPermits(cmd, permits); err != nil {
+				return err
+			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return a.watch(ctx, args[0], interval)
+			return a.watch(ctx, locksOf(args[0], permits), interval)
 		},
 	}
 	interval = defaultInterval
 	durationVar(cmd.Flags(), &interval, "interval", "how often to look")
+	permitsVar(cmd, &permits, "the `number` of permits that the key has, instead of one lock")
 	return cmd
 }
 
-func (a *app) watch(ctx context.Context, key string, interval time.Duration) error {
+func (a *app) watch(ctx context.Context, locks []string, interval time.Duration) error {
 	i, err := a.inspector(ctx)
 	if err != nil {
 		return err
 	}
-	v := view{app: a, key: key, live: isTerminal(a.stdout) && !a.json && a.getenv("TERM") != "dumb"}
-	defer v.end()
+	live := len(locks) == 1 && isTerminal(a.stdout) && !a.json && a.getenv("TERM") != "dumb"
+	var views []*view
+	for _, lock := range locks {
+		views = append(views, &view{app: a, key: lock, live: live})
+	}
+	defer views[0].end()
 	for {
-		seen, err := i.Inspect(ctx, key)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil && !errors.Is(err, locker.ErrUnavailable) {
-			return err
-		}
-		v.show(time.Now(), seen, err)
 		pause := interval
-		if seen.Remaining > 0 { // the lock may change hands at that time
-			pause = min(interval, max(minInterval, seen.Remaining+time.Millisecond))
+		for _, v := range views {
+			seen, err := i.Inspect(ctx, v.key)
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil && !errors.Is(err, locker.ErrUnavailable) {
+				return err
+			}
+			v.show(time.Now(), seen, err)
+			if seen.Remaining > 0 { // the lock may change hands at that time
+				pause = min(pause, max(minInterval, seen.Remaining+time.Millisecond))
+			}
+			if err != nil { // one line tells of an outage, and the other locks would have to wait for its end as well
+				break
+			}
 		}
 		select {
 		case <-time.After(pause):

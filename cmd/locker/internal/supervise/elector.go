@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/internal/label"
 	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/semaphore"
 )
 
 // elector runs the command in each of its terms.
@@ -48,14 +49,13 @@ func Elect(ctx context.Context, o *Options, open func() (locker.Locker, error)) 
 		defer close(forwarded)
 		e.forward(ctx, signals)
 	}()
-	err = election.Run(e.trace(ctx), l, o.Key, election.Config{
-		OnElected: e.lead,
-		OnNewLeader: func(l election.Leader) {
+	c := election.Config{OnElected: e.lead, OnError: e.wrong, Options: []locker.Option{locker.TTL(o.Validity)}}
+	if _, several := l.(*semaphore.Semaphore); !several { // of several leaders, none can be observed as the one
+		c.OnNewLeader = func(l election.Leader) {
 			o.Note("%s leads %q, in term %d", label.Show(l.Identity), o.Key, l.Term)
-		},
-		OnError: e.wrong,
-		Options: []locker.Option{locker.TTL(o.Validity)},
-	})
+		}
+	}
+	err = election.Run(e.trace(ctx), l, o.Key, c)
 	e.cancel()
 	<-forwarded
 	if err != nil {
@@ -113,6 +113,9 @@ func (e *elector) lead(_ context.Context, term election.Term) error {
 	}
 	e.now = h
 	e.mu.Unlock()
+	if p, ok := semaphore.PermitOf(term.Lease); ok {
+		e.opts.Note("this machine leads %q, in term %d, with permit %d", e.opts.Key, term.Number, p.Slot())
+	}
 	err := h.hold()
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,0 +1,126 @@
+//go:build unix
+
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/steady"
+	"github.com/golocker/locker/semaphore"
+)
+
+// permitOfKey takes a permit of key, of which there are n, like a program.
+func permitOfKey(t *testing.T, url, key string, n int) *semaphore.Permit {
+	t.Helper()
+	l, err := config.Open(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	lease, err := semaphore.New(l, n).Lock(t.Context(), key, locker.TTL(time.Minute))
+	require.NoError(t, err)
+	p, ok := semaphore.PermitOf(lease)
+	require.True(t, ok)
+	return p
+}
+
+// Watch shows the changes of each permit, and does not report an outage for each of them.
+func TestWatchOfPermits(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	p := run(t, url, "watch", "export", "--permits", "5", "--json", "--interval", "100ms")
+	seen := func() (lines []string, last map[string]string) {
+		last = map[string]string{}
+		for in := bufio.NewScanner(strings.NewReader(p.out.String())); in.Scan(); {
+			lock := decode[lockJSON](t, in.Text())
+			lines = append(lines, lock.Key+" "+lock.State)
+			last[lock.Key] = lock.State
+		}
+		return lines, last
+	}
+	var want []string
+	changes := func(next ...string) {
+		t.Helper()
+		want = append(want, next...)
+		eventually(t, strings.Join(want, ", "), func() bool {
+			lines, _ := seen()
+			return len(lines) >= len(want)
+		})
+		lines, _ := seen()
+		require.Equal(t, want, lines)
+	}
+	for _, lock := range semaphore.New(nil, 5).Locks("export") {
+		changes(lock + " free")
+	}
+	for range 2 {
+		permit := permitOfKey(t, url, "export", 5)
+		lock := fmt.Sprintf("{export}#%d", permit.Slot())
+		changes(lock + " held")
+		steady.Unlock(t, permit)
+		changes(lock + " free")
+	}
+	out := func() bool {
+		_, last := seen()
+		return slices.Contains(slices.Collect(maps.Values(last)), "unknown")
+	}
+	s.Kill()
+	eventually(t, "it reports the outage", out)
+	s.Restart()
+	eventually(t, "it reports the end of the outage", func() bool { return !out() })
+	failed := map[string]bool{}
+	lines, _ := seen()
+	for _, line := range lines {
+		if lock, unknown := strings.CutSuffix(line, " unknown"); unknown {
+			failed[lock] = true
+		}
+	}
+	// A server that ends in the middle of a round fails to show another lock than in the rounds after that.
+	assert.LessOrEqual(t, len(failed), 2, lines)
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	p.exits(t, 0)
+	run(t, url, "watch", "export", "--permits", "0").exits(t, exit.Usage)
+}
+
+// Release finds the permit of the owner that it is told, and takes no other.
+func TestReleaseOfAPermit(t *testing.T) {
+	t.Parallel()
+	_, one := server(t)
+	_, three := servers(t, 3)
+	for _, url := range []string{one, three} {
+		env := []string{"LOCKER_URL=" + url}
+		release := func(args ...string) (code int, stdout, stderr string) {
+			return call(env, append([]string{"release", "export", "--permits", "3", "--yes"}, args...)...)
+		}
+		hangs, other := permitOfKey(t, url, "export", 3), permitOfKey(t, url, "export", 3)
+		code, _, stderr := release()
+		assert.Equal(t, exit.Usage, code)
+		assert.Contains(t, stderr, "--permits needs --token")
+		code, _, stderr = release("--token", "not this one")
+		assert.Equal(t, exit.Held, code)
+		assert.Contains(t, stderr, `no permit of "export" has an owner with this token`)
+		code, _, _ = call(env, "release", "export", "--permits", "3", "--token", hangs.Token()[:8])
+		assert.Equal(t, exit.Usage, code, "nobody can be asked")
+
+		code, out, stderr := release("--token", hangs.Token()[:8]+"…")
+		assert.Zero(t, code, stderr)
+		assert.Contains(t, out, fmt.Sprintf(`released "{export}#%d", taken from `, hangs.Slot()))
+		eventually(t, "its owner has lost it", func() bool { return errors.Is(hangs.Extend(t.Context()), locker.ErrLost) })
+		require.NoError(t, other.Extend(t.Context()), "the permit was taken from another owner")
+		code, _, _ = release("--token", hangs.Token())
+		assert.Equal(t, exit.Held, code, "it was released already")
+		steady.Unlock(t, other)
+	}
+	run(t, one, "release", "export", "--permits", "0", "--token", "abcd", "--yes").exits(t, exit.Usage)
+}
