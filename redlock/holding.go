@@ -77,7 +77,8 @@ func (h *holding) deny(i int) {
 // heal is called when an extension has ended. It returns the nodes that lack the lock and are to be asked for it again.
 // It returns none if unwanted is true, or if a majority has denied the lock: the lock is lost then, and somebody else
 // may have had it. What a node grants counts from the next extension on. The grant may be old by then, with a TTL that
-// began when it was made.
+// began when it was made. An extension does not create the lock by itself, because a late one would bring back a lock
+// that was released.
 func (h *holding) heal(t *tally, unwanted bool) (ask nodeSet) {
 	h.over = h.over || t.outcome() == lost
 	if h.over || h.released || unwanted {
