@@ -72,7 +72,7 @@ type Error struct {
 	// Op is "lock", "trylock", "extend", "verify", "unlock", "do", "inspect" or "release". LockAll and TryLockAll have
 	// "trylock" for their step that acquires all locks, and "lock" or "trylock" for a single lock. Op is "lockall" or
 	// "trylockall" if they were called without keys, or if a lock was lost at once, and "hold" if a lock of an AllLease
-	// was lost. Package rwlock also has "upgrade" and "downgrade".
+	// was lost. Package rwlock also has "upgrade" and "downgrade", and package once "once".
 	Op  string
 	Key string // the names of several locks are separated by commas
 	Err error

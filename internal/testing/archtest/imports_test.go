@@ -24,6 +24,7 @@ var rules = map[string]struct {
 	"/lockertest": {[]string{module, module + "/memory"},
 		"a program's tests must not inherit the dependencies of other stores"},
 	"/election": {[]string{module}, "it knows the interface and no store"},
+	"/once":     {[]string{module}, "it knows the interface and no store"},
 	"/drivers": {[]string{module + "/drivers/internal/sentinel"},
 		"the contract knows neither locks nor clients"},
 	"/drivers/internal/sentinel": {nil, "the contract imports it"},

@@ -1,0 +1,327 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/lockertest"
+	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/once"
+	"github.com/golocker/locker/redlock"
+)
+
+func faulty() locker.Backend { return lockertest.NewStore() }
+
+// forever is a job that ends with the test.
+func (i *instance) forever(context.Context) error {
+	<-i.Context().Done()
+	return nil
+}
+
+// The tick is claimed by the instance with the fastest clock. The one with the slowest clock asks as late as it may,
+// and finds it claimed, whatever has become of the first.
+func TestTheClaimOutlastsTheSkew(t *testing.T) {
+	type claimed struct {
+		*instance
+		store *lockertest.Store
+	}
+	for name, run := range map[string]func(a claimed){
+		"the job is quick": func(a claimed) { a.is(once.Ran)(a.per(nil)) },
+		"the job goes on": func(a claimed) {
+			go a.per(a.forever)
+		},
+		"the process dies": func(a claimed) { // the lease is not renewed any more, and not released
+			go a.per(a.forever)
+			time.Sleep(time.Second)
+			_ = a.client.Close()
+		},
+		"the release is not answered": func(a claimed) {
+			a.is(once.Ran)(a.per(func(context.Context) error { a.store.Down(); return nil }))
+			time.Sleep(10 * time.Second)
+			a.store.Up()
+		},
+		"the store is down for most of the time": func(a claimed) {
+			go a.per(a.forever)
+			time.Sleep(time.Second)
+			a.store.Down()
+			time.Sleep(50 * time.Second)
+			a.store.Up()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withFleet(t, faulty, func(w *fleet) {
+				a, b := w.instance(skew/2), w.instance(-skew/2)
+				a.until(w.tick)
+				run(claimed{a, w.backend.(*lockertest.Store)})
+				b.until(w.tick.Add(window))
+				w.is(once.Elsewhere)(b.per(nil))
+				w.want(1)
+				b.until(w.tick.Add(window + 2*time.Second))
+				if outcome, err := b.per(nil); outcome != once.TooLate || !errors.Is(err, once.ErrTooLate) {
+					w.Errorf("%s, %v; want %s", outcome, err, once.TooLate)
+				}
+				w.want(1)
+			})
+		})
+	}
+}
+
+// Clocks that are further apart than the skew are what the promise does not cover: the tick is run twice.
+func TestClocksFurtherApartThanTheSkew(t *testing.T) {
+	withFleet(t, inMemory, func(w *fleet) {
+		a, b := w.instance(skew), w.instance(-skew)
+		a.until(w.tick)
+		w.is(once.Ran)(a.per(nil))
+		b.until(w.tick.Add(window))
+		w.is(once.Ran)(b.per(nil))
+		w.want(2)
+	})
+}
+
+// A tick that was claimed before its time is claimed for as long as any other.
+func TestTickInTheFuture(t *testing.T) {
+	withFleet(t, inMemory, func(w *fleet) {
+		a, b := w.instance(0), w.instance(0)
+		a.until(w.tick.Add(-10 * time.Minute))
+		w.is(once.Ran)(a.per(nil))
+		b.until(w.tick.Add(window))
+		w.is(once.Elsewhere)(b.per(nil))
+		w.want(1)
+	})
+}
+
+// A tick whose window is over is refused without the store.
+func TestTooLateAsksNobody(t *testing.T) {
+	withFleet(t, inMemory, func(w *fleet) {
+		i := w.instance(0)
+		i.locker = nil
+		i.until(w.tick.Add(window + time.Millisecond))
+		outcome, err := i.per(nil)
+		want := `locker: once "report": too late for the tick: `
+		if outcome != once.TooLate || !strings.HasPrefix(fmt.Sprint(err), want) {
+			w.Errorf("%s, %v", outcome, err)
+		}
+		w.want(0)
+	})
+}
+
+// stopping is a Locker of a process that stands still before it sends its request.
+type stopping struct {
+	locker.Locker
+	still   time.Duration
+	stood   bool // it has stood still
+	granted bool
+}
+
+func (s *stopping) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	time.Sleep(s.still)
+	s.stood = true
+	lease, err := s.Locker.TryLock(ctx, key, opts...)
+	s.granted = err == nil
+	return lease, err
+}
+
+// A process stands still after it has looked at its clock, until the lock of the tick is free again. It is granted the
+// lock, and does not run the tick. Nor does it if its wall clock was set back meanwhile, or if its monotonic clock has
+// not gone on, because the machine was suspended.
+func TestProcessStandsStillBeforeItsRequest(t *testing.T) {
+	for name, tt := range map[string]struct {
+		still   time.Duration
+		setWall time.Duration // by how much the wall clock is wrong then
+		before  int           // how often the tick was run before
+	}{
+		"both clocks go on":           {time.Hour, 0, 1},
+		"the clock is set back":       {time.Hour, -time.Hour, 1},
+		"only the wall clock goes on": {0, time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withFleet(t, inMemory, func(w *fleet) {
+				a, b := w.instance(0), w.instance(0)
+				a.until(w.tick)
+				if tt.before > 0 {
+					w.is(once.Ran)(a.per(nil))
+				}
+				b.until(w.tick.Add(window / 2))
+				s := &stopping{Locker: b.client, still: tt.still}
+				b.locker = s
+				outcome, err := b.per(nil, once.Clock(func() time.Time {
+					if s.stood {
+						return time.Now().Add(tt.setWall)
+					}
+					return time.Now()
+				}))
+				if outcome != once.TooLate || !errors.Is(err, once.ErrTooLate) || !s.granted {
+					w.Errorf("%s, %v; granted: %v", outcome, err, s.granted)
+				}
+				w.want(tt.before)
+			})
+		})
+	}
+}
+
+// While the store is down, nothing runs. Instances that ask again run the tick when it is back, if that is within the
+// window.
+func TestStoreIsDown(t *testing.T) {
+	for _, down := range []time.Duration{5 * time.Second, 2 * window} {
+		t.Run(down.String(), func(t *testing.T) {
+			withFleet(t, faulty, func(w *fleet) {
+				var mu sync.Mutex
+				outcomes := map[once.Outcome]int{}
+				var all sync.WaitGroup
+				for n := range 3 {
+					i := w.instance(time.Duration(n) * 200 * time.Millisecond)
+					all.Go(func() {
+						i.until(w.tick)
+						for {
+							outcome, err := i.per(nil)
+							if outcome == once.Failed {
+								if !errors.Is(err, locker.ErrUnavailable) {
+									w.Errorf("%v", err)
+								}
+								time.Sleep(time.Second)
+								continue
+							}
+							mu.Lock()
+							defer mu.Unlock()
+							outcomes[outcome]++
+							return
+						}
+					})
+				}
+				time.Sleep(time.Until(w.tick.Add(-time.Second)))
+				w.backend.(*lockertest.Store).Down()
+				time.Sleep(down)
+				w.want(0)
+				w.backend.(*lockertest.Store).Up()
+				all.Wait()
+				want := map[once.Outcome]int{once.Ran: 1, once.Elsewhere: 2}
+				if down > window {
+					want = map[once.Outcome]int{once.TooLate: 3}
+				}
+				if !maps.Equal(outcomes, want) {
+					w.Errorf("%v, want %v", outcomes, want)
+				}
+			})
+		})
+	}
+}
+
+// unanswered is a store that has executed the first attempt, and whose answer is lost. The attempt is undone later.
+type unanswered struct {
+	locker.Backend
+	undo  time.Duration
+	first sync.Once
+}
+
+func (u *unanswered) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := u.Backend.Acquire(ctx, req)
+	u.first.Do(func() {
+		time.AfterFunc(u.undo, func() { _ = u.Backend.Release(context.Background(), req) })
+		g, err = locker.Grant{}, fmt.Errorf("%w: %w", locker.ErrUnavailable, io.EOF)
+	})
+	return g, err
+}
+
+// The answer to a claim is lost, so that the job does not run there. Another instance runs the tick when the attempt is
+// undone. If that takes longer than a second, it believes that the tick is claimed; who asks later runs it.
+func TestAnswerIsLost(t *testing.T) {
+	for _, tt := range []struct {
+		undo time.Duration
+		next once.Outcome
+	}{{0, once.Ran}, {300 * time.Millisecond, once.Ran}, {3 * time.Second, once.Elsewhere}} {
+		t.Run(tt.undo.String(), func(t *testing.T) {
+			backend := func() locker.Backend { return &unanswered{Backend: memory.NewBackend(), undo: tt.undo} }
+			withFleet(t, backend, func(w *fleet) {
+				a, b := w.instance(0), w.instance(0)
+				a.until(w.tick)
+				if outcome, err := a.per(nil); outcome != once.Failed || !errors.Is(err, locker.ErrUnavailable) {
+					w.Errorf("%s, %v", outcome, err)
+				}
+				w.want(0)
+				time.Sleep(time.Millisecond)
+				w.is(tt.next)(b.per(nil))
+				time.Sleep(3 * time.Second)
+				outcome, err := a.per(nil)
+				if err != nil || (outcome == once.Ran) == (tt.next == once.Ran) {
+					w.Errorf("%s, %v", outcome, err)
+				}
+				w.want(1)
+			})
+		})
+	}
+}
+
+// On a Redlock, instances that ask at the same moment refuse each other. One of them has the tick in the end.
+func TestInstancesOfARedlockAskAtTheSameMoment(t *testing.T) {
+	const ticks, instances = 200, 5
+	seed := rand.Uint64()
+	withFleet(t, inMemory, func(w *fleet) {
+		nodes := simnode.NewNodes(3)
+		var mu sync.Mutex
+		draw := rand.New(rand.NewPCG(seed, 0))
+		late := func() {
+			mu.Lock()
+			d := time.Duration(draw.IntN(int(5 * time.Millisecond)))
+			mu.Unlock()
+			time.Sleep(d)
+		}
+		network := func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			late()
+			defer late()
+			return execute(), nil
+		}
+		plain := map[time.Time]int{}
+		var all sync.WaitGroup
+		for range instances {
+			ds := make([]drivers.Driver, len(nodes))
+			for n := range nodes {
+				ds[n] = nodes[n].Driver(network)
+			}
+			c, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
+			if err != nil {
+				w.Fatal(err)
+			}
+			defer func() { _ = c.Close() }() // not in a Cleanup: the clock of the bubble stands still then
+			i := &instance{fleet: w, client: c, locker: c}
+			all.Go(func() {
+				for n := range ticks {
+					tick := w.tick.Add(time.Duration(n) * time.Minute)
+					i.until(tick)
+					if outcome, err := i.at(tick, nil); err != nil || outcome != once.Ran && outcome != once.Elsewhere {
+						w.Errorf("%s, %v", outcome, err)
+					}
+					i.until(tick.Add(30 * time.Second))
+					if lease, err := c.TryLock(w.Context(), "plain"); err == nil {
+						mu.Lock()
+						plain[tick]++
+						mu.Unlock()
+						time.Sleep(time.Second)
+						_ = lease.Unlock(w.Context())
+					}
+				}
+			})
+		}
+		all.Wait()
+		for n := range ticks {
+			if tick := w.tick.Add(time.Duration(n) * time.Minute); w.times(tick) != 1 {
+				w.Errorf("%v was run %d times", tick, w.times(tick))
+			}
+		}
+		w.Logf("at %d of %d ticks, nobody got a plain lock by TryLock", ticks-len(plain), ticks)
+		if w.Failed() {
+			w.Logf("seed %d", seed)
+		}
+	})
+}

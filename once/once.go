@@ -1,0 +1,207 @@
+package once
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+const (
+	// DefaultWindow is how late a tick may be claimed without a [Window] option.
+	DefaultWindow = time.Minute
+
+	// DefaultSkew is how far apart the clocks of two instances may be without a [Skew] option.
+	DefaultSkew = 5 * time.Second
+
+	// settling is how long a call looks at a tick that it has found claimed. On Redlock, calls at the same moment can
+	// refuse each other, so that nobody has the tick, and what holds a lock may be an attempt that is being undone. The
+	// queue of the store settles that within some round trips.
+	settling = time.Second
+)
+
+// ErrTooLate means that the tick was longer ago than the window, so that it must not be claimed any more: the lock
+// that would show that another instance has run it may have ended.
+var ErrTooLate = errors.New("too late for the tick")
+
+// Outcome says what became of a call of [Per].
+type Outcome string
+
+const (
+	// Ran means that f was called. The error is that of f, joined with one that matches locker.ErrLost if the lock was
+	// lost while f ran. It is nil if there is none.
+	Ran Outcome = "ran"
+
+	// Elsewhere means that another call has claimed the tick: f runs there, or has run, or was interrupted by a crash.
+	// The error is nil.
+	Elsewhere Outcome = "elsewhere"
+
+	// TooLate means that the window was over before f could be called here. Whether the tick was run elsewhere is not
+	// known. The error matches [ErrTooLate].
+	TooLate Outcome = "too late"
+
+	// Failed means that the tick could not be claimed, and that f was not called. The error is that of the Locker. If it
+	// matches locker.ErrUnavailable, call Per again: while the window lasts, this runs the tick if nobody else has
+	// claimed it.
+	Failed Outcome = "failed"
+)
+
+// Option changes one call of [Per]. All instances need the same options for a key.
+type Option func(*options)
+
+type options struct {
+	window, skew time.Duration
+	now          func() time.Time // the wall clock
+}
+
+// Window sets how late a tick may be claimed. It is how long an instance may take from the tick to the grant of the
+// lock: because its scheduler is late, the process stands still, or the store is down and the call is repeated. It does
+// not limit how long f runs. The default is [DefaultWindow]. With a value that is not positive, Per fails with
+// locker.ErrInvalid.
+func Window(d time.Duration) Option {
+	return func(o *options) { o.window = d }
+}
+
+// Skew sets how far apart the clocks of any two instances may be. If they are further apart, a tick may be run twice.
+// The default is [DefaultSkew]. With a negative value, Per fails with locker.ErrInvalid.
+func Skew(d time.Duration) Option {
+	return func(o *options) { o.skew = d }
+}
+
+// Per calls f, unless another call for the same key and tick has been granted the right to do so, in this process or in
+// another one that uses the same store. tick is the time that the schedule names, and not the time of the call. It must
+// be a whole millisecond, because a time of the clock would be another tick on each instance. Otherwise the error
+// matches locker.ErrInvalid.
+//
+// The context of f ends with ctx and when the lock of the tick is lost, as that of locker.Do does. If f panics, the
+// tick stays claimed.
+//
+// A call that finds the tick claimed looks again for up to a second before it returns. It returns sooner with [Failed]
+// if ctx ends.
+func Per(
+	ctx context.Context, l locker.Locker, key string, tick time.Time, f func(ctx context.Context) error, opts ...Option,
+) (Outcome, error) {
+	c := newClaim(l, tick, opts)
+	if err := c.validate(key); err != nil {
+		return Failed, &locker.Error{Op: "once", Key: key, Err: err}
+	}
+	late := c.late()
+	if late != nil {
+		return TooLate, &locker.Error{Op: "once", Key: key, Err: late}
+	}
+	ran := false
+	err := locker.Do(ctx, c, name(key, tick), func(ctx context.Context) error {
+		// If the process or the store stood still, the lock of another instance may have ended before this one was granted.
+		if late = c.late(); late != nil {
+			return late
+		}
+		ran = true
+		return f(ctx)
+	}, locker.TTL(c.hold()), locker.MinHold(c.hold()))
+	switch {
+	case ran:
+		return Ran, err
+	case late != nil:
+		return TooLate, &locker.Error{Op: "once", Key: key, Err: late}
+	case c.elsewhere:
+		return Elsewhere, nil
+	default:
+		return Failed, err
+	}
+}
+
+// name returns the name of the lock of a tick. No two ticks of all keys have a name in common.
+func name(key string, tick time.Time) string {
+	return key + "@" + tick.UTC().Format("2006-01-02T15:04:05.999Z")
+}
+
+// claim is one call of Per. It is the Locker that the call gives to locker.Do.
+type claim struct {
+	locker.Locker
+	options
+	tick      time.Time
+	began     time.Time     // when the call began, by the monotonic clock
+	age       time.Duration // of the tick at that time, by the wall clock
+	elsewhere bool          // another call has the tick
+}
+
+func newClaim(l locker.Locker, tick time.Time, opts []Option) *claim {
+	c := &claim{
+		Locker: l, options: options{window: DefaultWindow, skew: DefaultSkew, now: time.Now},
+		tick: tick, began: time.Now(),
+	}
+	for _, opt := range opts {
+		opt(&c.options)
+	}
+	c.age = c.wall()
+	return c
+}
+
+// wall returns the age of the tick by the wall clock. Without Round, the monotonic clock would count if the tick has a
+// reading of it, and that stands still while a machine is suspended.
+func (c *claim) wall() time.Duration { return c.now().Round(0).Sub(c.tick.Round(0)) }
+
+func (c *claim) validate(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: the key is empty", locker.ErrInvalid)
+	case c.window <= 0:
+		return fmt.Errorf("%w: Window %v is not positive", locker.ErrInvalid, c.window)
+	case c.skew < 0:
+		return fmt.Errorf("%w: Skew %v is negative", locker.ErrInvalid, c.skew)
+	case c.tick.Nanosecond()%int(time.Millisecond) != 0:
+		return fmt.Errorf("%w: the tick %v is not a whole millisecond; it has to be the time that the schedule names, "+
+			"and not that of the call", locker.ErrInvalid, c.tick)
+	}
+	return nil
+}
+
+// late returns an error if the window is over. It reads both clocks: the wall clock may have been set back since the
+// call began, and the monotonic clock stands still while the machine is suspended.
+func (c *claim) late() error {
+	age := max(c.wall(), c.age+time.Since(c.began))
+	if age <= c.window {
+		return nil
+	}
+	return fmt.Errorf("%w: %v was %v ago, and the window is %v", ErrTooLate, c.tick, age.Round(time.Millisecond),
+		c.window)
+}
+
+// hold returns how long the lock of the tick lasts at least, whatever becomes of this process. When it ends, the window
+// is over for every instance. The rest is for the clock of a store that is too fast, twice what a lease allows for.
+func (c *claim) hold() time.Duration {
+	d := c.window + c.skew - c.age
+	return d + d/50 + 10*time.Millisecond
+}
+
+// Lock claims the tick. It overrides that of the Locker.
+func (c *claim) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	lease, err := c.TryLock(ctx, key, opts...)
+	if errors.Is(err, locker.ErrHeld) && ctx.Err() == nil {
+		wait, cancel := context.WithTimeout(ctx, settling)
+		defer cancel()
+		lease, err = c.Locker.Lock(wait, key, opts...)
+		c.elsewhere = err != nil && wait.Err() != nil && ctx.Err() == nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &claimed{lease}, nil
+}
+
+// claimed is the lease of a tick.
+type claimed struct{ locker.Lease }
+
+// Unlock returns nil if the release is not answered. The lock has to last in any case, and it ends by itself.
+func (c *claimed) Unlock(ctx context.Context) error {
+	err := c.Lease.Unlock(ctx)
+	if errors.Is(err, locker.ErrUnavailable) {
+		return nil
+	}
+	return err
+}
+
+// Unwrap lets locker.Verify find the lease of the Client.
+func (c *claimed) Unwrap() locker.Lease { return c.Lease }
