@@ -1,0 +1,32 @@
+package main
+
+// What is planted in package once.
+var onceMutants = []mutant{
+	tick("the claim ends with the usual TTL", "locker.TTL(c.hold()), ", "",
+		"TestTheClaimOutlastsTheSkew|TestInstanceIsKilled"),
+	tick("the claim ends with the job", ", locker.MinHold(c.hold()))", ")", "TestTheClaimOutlastsTheSkew"),
+	tick("the skew does not count", "c.window + c.skew - c.age", "c.window - c.age", "TestTheClaimOutlastsTheSkew"),
+	tick("the claim counts from the call", "c.window + c.skew - c.age", "c.window + c.skew", "TestTickInTheFuture"),
+	tick("nobody looks at the clock before the request", "	late := c.late()\n", "	var late error\n",
+		"TestTooLateAsksNobody"),
+	tick("nobody looks at the clock when the lock is granted", "		if late = c.late(); late != nil {",
+		"		if late != nil {", "TestProcessStandsStillBeforeItsRequest|TestInstanceIsStopped"),
+	tick("only the wall clock counts", "max(c.wall(), c.age+time.Since(c.began))", "c.wall()",
+		"TestProcessStandsStillBeforeItsRequest"),
+	tick("only the monotonic clock counts", "max(c.wall(), c.age+time.Since(c.began))", "c.age + time.Since(c.began)",
+		"TestProcessStandsStillBeforeItsRequest"),
+	tick("who finds the tick held does not wait", "settling = time.Second", "settling = time.Nanosecond",
+		"TestAnswerIsLost|TestInstancesOfARedlockAskAtTheSameMoment"),
+	tick("all ticks have one lock", "2006-01-02T15:04:05.999Z", "2006", "TestWhichTick"),
+	tick("each time zone has its ticks", "tick.UTC().Format", "tick.Format", "TestWhichTick"),
+	tick("ticks of one second are one", "05.999Z", "05Z", "TestWhichTick"),
+	tick("the time of a clock is a tick", "%int(time.Millisecond) != 0", "%int(time.Millisecond) < 0", "TestInvalid"),
+	tick("a release that is not answered is an error", "	if errors.Is(err, locker.ErrUnavailable) {", "	if false {",
+		"TestTheClaimOutlastsTheSkew"),
+	tick("the end of the context looks like a tick that is claimed", "wait.Err() != nil && ctx.Err() == nil",
+		"wait.Err() != nil", "TestContextEnds"),
+}
+
+func tick(name, old, changed, tests string) mutant {
+	return mutant{"once: " + name, []patch{{"once/once.go", old, changed}}, []killer{test("once", tests)}}
+}
