@@ -12,6 +12,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/once"
 	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
 )
@@ -43,10 +44,9 @@ func TestRecipesShowTheExamples(t *testing.T) {
 }
 
 func onTick(ctx context.Context, l locker.Locker, tick time.Time, job func(context.Context) error) error {
-	key := "report:" + tick.UTC().Format(time.RFC3339) // each tick is a lock of its own
-	err := locker.TryDo(ctx, l, key, job, locker.MinHold(time.Minute))
-	if errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrReleaseUnknown) {
-		return nil // another machine runs it or has run it, or this one has
+	outcome, err := once.Per(ctx, l, "report", tick, job) // tick is the time that the schedule names
+	if outcome == once.Elsewhere {
+		fmt.Println("another instance runs it or has run it")
 	}
 	return err
 }
@@ -54,8 +54,8 @@ func onTick(ctx context.Context, l locker.Locker, tick time.Time, job func(conte
 func Example_cron() {
 	l := memory.New()
 	defer l.Close()
-	tick := time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)
-	for range 3 { // machines
+	tick := time.Now().Round(time.Second)
+	for range 2 { // machines
 		fmt.Println(onTick(context.Background(), l, tick, func(context.Context) error {
 			fmt.Println("the report")
 			return nil
@@ -64,7 +64,7 @@ func Example_cron() {
 	// Output:
 	// the report
 	// <nil>
-	// <nil>
+	// another instance runs it or has run it
 	// <nil>
 }
 

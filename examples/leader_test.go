@@ -227,7 +227,7 @@ func TestCronInterrupted(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	p := start(t, "cron", []string{"LOCKER_URL=redis://" + s.Addr()}, "-ticks", "0", "-every", "50ms")
-	require.Eventually(t, func() bool { return len(s.Keys(t, "lock:cron:report:*")) > 2 }, 20*time.Second,
+	require.Eventually(t, func() bool { return len(s.Keys(t, "lock:cron:report@*")) > 2 }, 20*time.Second,
 		5*time.Millisecond)
 	require.NoError(t, p.Process.Signal(syscall.SIGINT))
 	p.succeeds(t, `^ok: \d+ ticks ran, \d+ were skipped$`)

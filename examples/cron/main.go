@@ -5,26 +5,17 @@
 //	# on each of several machines
 //	LOCKER_URL=redis://localhost:6379 go run ./examples/cron -workers 1 -every 1m -ticks 0
 //
-// The key names the run, by the job and the tick, so that every tick is a lock of its own. If the lock is taken,
-// there is nothing to do: the program calls TryDo, not Do. That alone is not enough. The clocks of the machines
-// differ, and a process may be late. If the job takes less time than that, it has released its lock when the last
-// machine comes, which finds the lock free and runs the job again. MinHold prevents this: the store keeps the lock
-// taken for longer than any machine can be late, even after the job or the process has ended. It delays no machine,
-// because the next tick has a lock of its own.
+// Package once makes each tick a lock of its own, which is kept after the job has ended. Otherwise the last machine,
+// whose clock is behind, would find the lock free and run the job again. It delays no machine, because the next tick
+// has another lock.
 //
-// The alternative is one key for all ticks, with a MinHold of half the interval. Then the ticks during a run that
-// takes longer than the interval are skipped, so that runs never overlap. Tokens grow from run to run, as a storage
-// that checks tokens needs it. But clock differences and delays must stay below half the interval.
-//
-// At most once is not exactly once. A run that fails, or whose process dies, is not repeated. On Redlock, no machine
-// may get the lock if several ask at the very same moment. A program that needs every tick records in the storage
-// which ticks have been done.
+// At most once is not exactly once. A run that fails, or whose process dies, is not repeated. A program that needs
+// every tick records in the storage which ticks have been done.
 package main
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -36,11 +27,8 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all" // the Redis clients that LOCKER_URL may name
+	"github.com/golocker/locker/once"
 )
-
-// minHold is more than clocks differ and processes are late. It may be generous, because it costs the store only one
-// key.
-const minHold = time.Minute
 
 var (
 	workers = flag.Int("workers", 3, "how many `workers` this process has, each with a clock of its own")
@@ -75,7 +63,8 @@ func run(ctx context.Context) error {
 	}
 	wg.Wait()
 	ran, skipped, failed := 0, 0, 0
-	for _, w := range ws {
+	for i := range ws {
+		w := &ws[i]
 		ran, skipped, failed = ran+w.ran, skipped+w.skipped, failed+w.failed
 	}
 	if failed > 0 {
@@ -87,53 +76,51 @@ func run(ctx context.Context) error {
 
 // worker stands for a machine.
 type worker struct {
-	name                 string
-	locker               locker.Locker
-	ahead                time.Duration // of its clock
+	name   string
+	locker locker.Locker
+	ahead  time.Duration // of its clock
+
+	mu                   sync.Mutex
 	ran, skipped, failed int
 }
 
-// loop waits for each tick and runs the job, unless another worker has.
+// loop waits for each tick and starts the job, unless another worker has.
 func (w *worker) loop(ctx context.Context) {
+	var jobs sync.WaitGroup
+	defer jobs.Wait()
 	// Ticks are the times that are multiples of the interval, so that all machines have the same ones, whenever they
 	// started.
-	tick := time.Now().Add(w.ahead).Truncate(*every)
-	for n := 0; *ticks == 0 || n < *ticks; n++ {
-		tick = tick.Add(*every)
+	begin := time.Now().Add(w.ahead).Truncate(*every)
+	for n := 1; *ticks == 0 || n <= *ticks; n++ {
+		tick := begin.Add(time.Duration(n) * *every)
 		select {
 		case <-time.After(time.Until(tick.Add(-w.ahead))):
 		case <-ctx.Done():
 			return
 		}
-		err := w.once(ctx, tick)
-		switch name := tick.UTC().Format("2006-01-02T15:04:05.000"); {
-		case err == nil:
-			w.ran++
-			fmt.Printf("tick %s  worker %s  ran\n", name, w.name)
-		case errors.Is(err, locker.ErrHeld):
-			w.skipped++
-			fmt.Printf("tick %s  worker %s  skipped: another one runs it, or has run it\n", name, w.name)
-		case ctx.Err() != nil:
-			return
-		default:
-			w.failed++
-			fmt.Printf("tick %s  worker %s  failed: %v\n", name, w.name, err)
-		}
+		jobs.Go(func() { w.run(context.WithoutCancel(ctx), tick) }) // Ctrl-C lets the job finish
 	}
 }
 
-// once runs the job for a tick, unless another worker does or did; then the error matches locker.ErrHeld.
-func (w *worker) once(ctx context.Context, tick time.Time) error {
-	key := "cron:report:" + tick.UTC().Format(time.RFC3339Nano)
-	ctx = context.WithoutCancel(ctx) // Ctrl-C lets the job finish
-	err := locker.TryDo(ctx, w.locker, key, report, locker.MinHold(minHold))
-	if errors.Is(err, locker.ErrReleaseUnknown) {
-		return nil // the job has run, and the lock stays taken for longer than it has to
+// run runs the job for a tick, unless another worker does or did.
+func (w *worker) run(ctx context.Context, tick time.Time) {
+	outcome, err := once.Per(ctx, w.locker, "cron:report", tick, report)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch name := tick.UTC().Format("2006-01-02T15:04:05.000"); {
+	case err != nil: // of the job, or of the store
+		w.failed++
+		fmt.Printf("tick %s  worker %s  %s: %v\n", name, w.name, outcome, err)
+	case outcome == once.Elsewhere:
+		w.skipped++
+		fmt.Printf("tick %s  worker %s  skipped: another one runs it, or has run it\n", name, w.name)
+	default:
+		w.ran++
+		fmt.Printf("tick %s  worker %s  ran\n", name, w.name)
 	}
-	return err
 }
 
-// report is the job. It stops when the lock is lost: then another machine may run it.
+// report is the job. It stops when the lock is lost: then another machine may run the tick.
 func report(ctx context.Context) error {
 	select {
 	case <-time.After(5 * time.Millisecond):
