@@ -9,8 +9,10 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // A waiter that has the turn to ask the nodes is not in the queue any more. If somebody else has the lock nevertheless,
@@ -82,15 +84,23 @@ func TestHolderLearnsOfAWaiterThatHasTheTurn(t *testing.T) {
 			lease := overtake(t, c, first, c.client(t, "goredis"))
 			wanted := locker.Wanted(lease)
 			goOn()
+			missed := 0 // extensions during which the waiter had the turn, and had marked the lock
 			eventually(t, time.Minute, "the lease is wanted", func() bool {
+				before := c.turnOfMarked(t)
 				_ = lease.Extend(t.Context())
 				select {
 				case <-wanted:
 					return true
 				default:
-					return false
 				}
+				if before != "" && before == c.turnOfMarked(t) {
+					missed++
+				}
+				return missed > 10
 			})
+			if missed > 10 {
+				t.Error("a waiter has the turn, and the lease is not wanted")
+			}
 			steady.Unlock(t, lease)
 			if lease := <-got; lease != nil {
 				steady.Unlock(t, lease)
@@ -98,6 +108,21 @@ func TestHolderLearnsOfAWaiterThatHasTheTurn(t *testing.T) {
 			c.wantNoLocks(t)
 		})
 	}
+}
+
+// turnOfMarked returns who has the turn on the server that keeps it, if the lock is marked there.
+func (c cluster) turnOfMarked(t testing.TB) string {
+	t.Helper()
+	s := c.with(t, "*:lockturn")
+	if s == nil {
+		return ""
+	}
+	value, _ := s.Cmd(t, "GET", "lock:k").(string)
+	turn, _ := s.Cmd(t, "GET", script.KeysOf("lock:", "k").Turn()).(string)
+	if v, _ := wire.ParseValue(value); !v.Marked {
+		return ""
+	}
+	return turn
 }
 
 // with returns a server that has such a key, or nil.

@@ -61,9 +61,11 @@ func TestWatchOfPermits(t *testing.T) {
 		lines, _ := seen()
 		require.Equal(t, want, lines)
 	}
+	var free []string
 	for _, lock := range semaphore.New(nil, 5).Locks("export") {
-		changes(lock + " free")
+		free = append(free, lock+" free")
 	}
+	changes(free...)
 	for range 2 {
 		permit := permitOfKey(t, url, "export", 5)
 		lock := fmt.Sprintf("{export}#%d", permit.Slot())

@@ -148,10 +148,12 @@ func (v *view) end() {
 	}
 }
 
-// different reports whether anything but the remaining time has changed.
+// different reports whether anything but the remaining time has changed. The number of a free lock grows on some stores
+// when another lock is acquired.
 func different(a, b inspect.Inspection) bool {
 	same := func(a, b inspect.Inspection) bool {
-		return a.State == b.State && a.Owner == b.Owner && a.Fence == b.Fence && a.Waiting == b.Waiting
+		return a.State == b.State && a.Owner == b.Owner && (a.Fence == b.Fence || a.State == inspect.Free) &&
+			a.Waiting == b.Waiting
 	}
 	return !same(a, b) || !slices.EqualFunc(a.Nodes, b.Nodes, func(a, b inspect.Node) bool {
 		return (a.State == inspect.Unknown) == (b.State == inspect.Unknown)
