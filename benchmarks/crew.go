@@ -154,13 +154,11 @@ func (c crew) serve(in io.ByteReader, out *json.Encoder) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, get := range []acquire{read, write} { // connections and scripts are ready then
-		h, err := get(ctx, "warm-up")
-		if err == nil {
-			err = h.Unlock(ctx)
-		}
+		h, err := get(ctx, fmt.Sprint("warm-up ", os.Getpid()))
 		if err != nil {
 			return err
 		}
+		_ = h.Unlock(ctx) // on a busy machine it may not be answered in time
 	}
 	if err := out.Encode("ready"); err != nil {
 		return err
