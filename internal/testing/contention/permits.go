@@ -1,7 +1,9 @@
 package contention
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -84,25 +86,32 @@ func Permits(t *testing.T, clients []locker.Locker, n int) {
 		}
 	}
 	all.Wait()
-	nothingLeft(t, clients[0], semaphore.New(nil, n).Locks(key))
+	if err := NothingLeft(t.Context(), clients[0], semaphore.New(nil, n).Locks(key)); err != nil {
+		t.Error(err)
+	}
 }
 
-// nothingLeft fails the test if one of the locks stays held or waited for.
-func nothingLeft(t *testing.T, l locker.Locker, locks []string) {
-	t.Helper()
+// patience is how long locks of callers that have died may stay held.
+const patience = 20 * time.Second
+
+// NothingLeft waits until none of the locks is held or waited for, and returns an error if that takes too long.
+func NothingLeft(ctx context.Context, l locker.Locker, locks []string) error {
 	i, ok := locker.As[inspect.Inspector](l)
 	if !ok {
-		t.Fatal("the Locker shows nothing")
+		return errors.New("the Locker shows nothing")
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); len(locks) > 0; <-tick.C {
-		seen, err := i.Inspect(t.Context(), locks[0])
+	for end := time.Now().Add(patience); len(locks) > 0; {
+		seen, err := i.Inspect(ctx, locks[0])
 		switch {
 		case err == nil && seen.State == inspect.Free && seen.Waiting == 0:
 			locks = locks[1:]
 		case time.Now().After(end):
-			t.Fatalf("%s is left behind: %+v, %v", locks[0], seen, err)
+			return errors.Join(fmt.Errorf("%s is left behind: %+v", locks[0], seen), err)
+		default:
+			<-tick.C
 		}
 	}
+	return nil
 }

@@ -130,5 +130,7 @@ func ReadersAndWriters(t *testing.T, clients []locker.Locker) {
 		}
 	}
 	all.Wait()
-	nothingLeft(t, clients[0], rwlock.New(nil).Locks(key))
+	if err := NothingLeft(t.Context(), clients[0], rwlock.New(nil).Locks(key)); err != nil {
+		t.Error(err)
+	}
 }

@@ -17,23 +17,58 @@ const (
 	verified = "verified" // a Verify that began at this time succeeded
 )
 
+// kind is what a lease is of.
+type kind string
+
+const (
+	lock        kind = "lock"
+	permit      kind = "permit" // or several
+	shared      kind = "shared"
+	upgradeable kind = "upgradeable"
+	exclusive   kind = "exclusive"
+)
+
+// excludes reports whether a lease of kind k has no lease of the other kind beside it. Locks, and permits with the same
+// number, exclude each other.
+func (k kind) excludes(other kind) bool {
+	return !k.reads() || !other.reads() || k == upgradeable && other == upgradeable
+}
+
+// reads reports whether a lease of kind k is one of a reader. Tokens of readers are in no order among themselves.
+func (k kind) reads() bool { return k == shared || k == upgradeable }
+
 // word is a line of a process.
 type word struct {
-	What  string
-	Key   string
-	Lease string // unique in the trial, as the name of a call is
-	Owner string // of the grant that the lease is of; empty if it is of LockAll
-	Fence uint64
-	Began int64
-	At    int64
+	What   string
+	Kind   kind `json:",omitempty"`
+	Key    string
+	Lease  string // unique in the trial, as the name of a call is
+	From   string `json:",omitempty"` // the lease that Upgrade or Downgrade has made it of
+	Owner  string `json:",omitempty"` // of the grant that the lease is of; empty if it is of several locks
+	Fence  uint64 `json:",omitempty"`
+	Slots  []int  `json:",omitempty"` // the numbers of permits
+	Limit  int    `json:",omitempty"` // how many permits there are, as the program says
+	Weight int    `json:",omitempty"` // how many permits the program has asked for
+	Began  int64  `json:",omitempty"`
+	At     int64  `json:",omitempty"`
 }
 
 // span is a lease as its holder saw it.
 type span struct {
 	word              // has
+	who         int   // the process
 	last        int64 // when its holder last relied on it; 0: never
 	certificate int64 // the start of its last successful Verify; 0: none
 }
+
+// changed reports whether Upgrade or Downgrade has made it of another lease.
+func (s *span) changed() bool { return s.From != "" }
+
+// upgraded reports whether Upgrade has made it of another lease.
+func (s *span) upgraded() bool { return s.changed() && s.Kind == exclusive }
+
+// downgraded reports whether Downgrade has made it of another lease.
+func (s *span) downgraded() bool { return s.changed() && s.Kind == shared }
 
 // call is one that has not returned.
 type call struct {
@@ -42,15 +77,24 @@ type call struct {
 	at   time.Time
 }
 
-// judge collects what the processes say.
-type judge struct {
-	mu    sync.Mutex
-	spans map[string]*span // by lease
-	open  map[string]call  // by name
-	wrong []string
+// bound is the largest number of permits that may be held at once, from a time on.
+type bound struct {
+	from int64
+	n    int
 }
 
-func newJudge() *judge { return &judge{spans: map[string]*span{}, open: map[string]call{}} }
+// judge collects what the processes say.
+type judge struct {
+	mu     sync.Mutex
+	spans  map[string]*span   // by lease
+	bounds map[string][]bound // of permits, by key
+	open   map[string]call    // by name
+	wrong  []string
+}
+
+func newJudge() *judge {
+	return &judge{spans: map[string]*span{}, bounds: map[string][]bound{}, open: map[string]call{}}
+}
 
 func (j *judge) hear(who int, w word) {
 	j.mu.Lock()
@@ -61,7 +105,7 @@ func (j *judge) hear(who int, w word) {
 	case returns:
 		delete(j.open, w.Lease)
 	case has:
-		j.spans[w.Lease+w.Key] = &span{word: w}
+		j.spans[w.Lease+w.Key] = &span{word: w, who: who}
 	case relies:
 		j.spans[w.Lease+w.Key].last = w.At
 	case verified:
@@ -76,6 +120,13 @@ func (j *judge) dies(who int) {
 	maps.DeleteFunc(j.open, func(_ string, c call) bool { return c.who == who })
 }
 
+// permits says how many permits of key may be held at once from now on.
+func (j *judge) permits(key string, n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.bounds[key] = append(j.bounds[key], bound{now(), n})
+}
+
 // overdue reports calls that take longer than any call may, each once.
 func (j *judge) overdue(bound time.Duration) {
 	j.mu.Lock()
@@ -88,48 +139,89 @@ func (j *judge) overdue(bound time.Duration) {
 	}
 }
 
+// count returns how many leases there were of which is says so.
+func (j *judge) count(is func(s *span) bool) (n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, s := range j.spans {
+		if is(s) {
+			n++
+		}
+	}
+	return n
+}
+
 // verdict returns what must not have happened.
 func (j *judge) verdict() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	byKey := map[string][]*span{}
-	for _, s := range j.spans {
-		byKey[s.Key] = append(byKey[s.Key], s)
-	}
 	wrong := j.wrong
-	for key, spans := range byKey {
-		for _, broken := range slices.Concat(overlaps(spans), tokens(spans)) {
+	for key, spans := range j.byKey() {
+		var broken []string
+		if spans[0].Kind == permit {
+			broken = permits(spans, j.bounds[key])
+		} else {
+			broken = slices.Concat(overlaps(spans), tokens(spans), gaps(spans))
+		}
+		for _, broken := range broken {
 			wrong = append(wrong, key+": "+broken)
 		}
 	}
 	return wrong
 }
 
-// overlaps finds leases on which two relied at once, and certificates that were wrong: nobody may have got the lock
-// with a greater token before a Verify that succeeds began. spans are those of one key.
+// most returns how many permits, or other leases, were relied on at once at most, by key.
+func (j *judge) most() map[string]int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	most := map[string]int{}
+	for key, spans := range j.byKey() {
+		most[key], _ = crowd(spans, nil)
+	}
+	return most
+}
+
+// byKey returns the leases of each key, in the order in which their holders had them. Call with mu held.
+func (j *judge) byKey() map[string][]*span {
+	byKey := map[string][]*span{}
+	for _, s := range j.spans {
+		byKey[s.Key] = append(byKey[s.Key], s)
+	}
+	for _, spans := range byKey {
+		slices.SortFunc(spans, func(a, b *span) int { return int(a.At - b.At) })
+	}
+	return byKey
+}
+
+// overlaps finds leases on which two relied at once although one excludes the other, and certificates that were wrong:
+// nobody may have got the lock with a greater token before a Verify that succeeds began, except readers among
+// themselves. spans are those of one key, in the order of At.
 func overlaps(spans []*span) (wrong []string) {
-	slices.SortFunc(spans, func(a, b *span) int { return int(a.At - b.At) })
-	var longest, sure *span // those before with the latest time of each kind
+	longest, sure := map[kind]*span{}, map[kind]*span{} // those before with the latest time of each kind
 	for _, s := range spans {
-		if longest != nil && s.At < longest.last {
-			wrong = append(wrong, fmt.Sprintf("%v was there at %d, and %v was relied on until %d", s.word, s.At, longest.word,
-				longest.last))
+		for k, other := range longest {
+			if s.last > 0 && s.At < other.last && s.Kind.excludes(k) {
+				wrong = append(wrong, fmt.Sprintf("%v was there at %d, and %v was relied on until %d", s.word, s.At,
+					other.word, other.last))
+			}
 		}
-		if sure != nil && s.At < sure.certificate && s.Fence > sure.Fence {
-			wrong = append(wrong, fmt.Sprintf("%v was there at %d, and %v was verified at %d", s.word, s.At, sure.word,
-				sure.certificate))
+		for k, other := range sure {
+			if s.At < other.certificate && s.Fence > other.Fence && !(s.Kind.reads() && k.reads()) {
+				wrong = append(wrong, fmt.Sprintf("%v was there at %d, and %v was verified at %d", s.word, s.At, other.word,
+					other.certificate))
+			}
 		}
-		if longest == nil || s.last > longest.last {
-			longest = s
+		if other := longest[s.Kind]; other == nil || s.last > other.last {
+			longest[s.Kind] = s
 		}
-		if sure == nil || s.certificate > sure.certificate {
-			sure = s
+		if other := sure[s.Kind]; other == nil || s.certificate > other.certificate {
+			sure[s.Kind] = s
 		}
 	}
 	return wrong
 }
 
-// handed counts the leases that came from another caller of their process.
+// handed counts the leases that came from another caller of their process, and those of readers that share a slot.
 func (j *judge) handed() (n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -143,37 +235,102 @@ func (j *judge) handed() (n int) {
 	return n
 }
 
+// greatest is the leases with the greatest tokens, of all, and of those that are not of readers.
+type greatest struct{ any, writer *span }
+
+func (g *greatest) add(s *span) {
+	if g.any == nil || s.Fence > g.any.Fence {
+		g.any = s
+	}
+	if !s.Kind.reads() && (g.writer == nil || s.Fence > g.writer.Fence) {
+		g.writer = s
+	}
+}
+
+// above returns the lease whose token is not smaller than that of s, although s came after it. It is nil if there is
+// none. A lease of Downgrade has the token that it had before.
+func (g *greatest) above(s *span) *span {
+	before := g.any
+	if s.Kind.reads() {
+		before = g.writer
+	}
+	if before == nil || s.Fence > before.Fence || s.downgraded() {
+		return nil
+	}
+	return before
+}
+
 // tokens finds tokens that repeat, and one that is not greater than that of a lease which somebody had before the call
-// began, or relied on before somebody relied on this one. spans are those of one key.
+// began, or relied on before somebody relied on this one. Readers are in no order among themselves, and the token of
+// Downgrade is that of the lease before. spans are those of one key, in the order of At.
 func tokens(spans []*span) (wrong []string) {
-	began := slices.SortedFunc(slices.Values(spans), func(a, b *span) int { return int(a.Began - b.Began) })
-	slices.SortFunc(spans, func(a, b *span) int { return int(a.At - b.At) })
-	var holder *span
+	var holders greatest
+	before := byLease(spans)
 	for _, s := range spans {
-		switch {
-		case s.last == 0: // its time may have been over when it came
-		case holder != nil && s.Fence <= holder.Fence:
-			wrong = append(wrong, fmt.Sprintf("%v was relied on after %v, and its token is not greater", s.word, holder.word))
-		default:
-			holder = s
+		if from := before[s.From]; s.downgraded() && from.Fence != s.Fence {
+			wrong = append(wrong, fmt.Sprintf("the token of %v is not that of %v", s.word, from.word))
 		}
+		if s.last == 0 { // its time may have been over when it came
+			continue
+		}
+		if other := holders.above(s); other != nil {
+			wrong = append(wrong, fmt.Sprintf("%v was relied on after %v, and its token is not greater", s.word, other.word))
+		}
+		holders.add(s)
 	}
 	seen := map[uint64]*span{}
-	var greatest *span
+	var earlier greatest
 	had := 0
-	for _, s := range began {
+	for _, s := range slices.SortedFunc(slices.Values(spans), func(a, b *span) int { return int(a.Began - b.Began) }) {
 		for ; had < len(spans) && spans[had].At < s.Began; had++ {
-			if greatest == nil || spans[had].Fence > greatest.Fence {
-				greatest = spans[had]
-			}
+			earlier.add(spans[had])
 		}
-		if greatest != nil && s.Fence <= greatest.Fence {
-			wrong = append(wrong, fmt.Sprintf("the token of %v is not greater than that of %v", s.word, greatest.word))
+		if other := earlier.above(s); other != nil {
+			wrong = append(wrong, fmt.Sprintf("the token of %v is not greater than that of %v", s.word, other.word))
 		}
-		if other := seen[s.Fence]; other != nil {
+		switch other := seen[s.Fence]; {
+		case other == nil:
+			seen[s.Fence] = s
+		case s.downgraded() || s.Kind.reads() && other.Kind.reads():
+		default:
 			wrong = append(wrong, fmt.Sprintf("%v and %v have one token", s.word, other.word))
 		}
-		seen[s.Fence] = s
 	}
 	return wrong
+}
+
+// gaps finds others that wrote while an upgradeable lease became an exclusive one, or an exclusive or upgradeable lease
+// a shared one. spans are those of one key, in the order of At.
+func gaps(spans []*span) (wrong []string) {
+	before := byLease(spans)
+	var writers []*span
+	for _, s := range spans {
+		if s.Kind == exclusive && s.last > 0 {
+			writers = append(writers, s)
+		}
+	}
+	for _, s := range spans {
+		if !s.changed() || s.last == 0 {
+			continue
+		}
+		from := before[s.From]
+		next, _ := slices.BinarySearchFunc(writers, from.At, func(w *span, at int64) int { return int(w.At - at) })
+		for _, w := range writers[next:] {
+			if w.At >= s.last {
+				break
+			}
+			if w != s && w != from {
+				wrong = append(wrong, fmt.Sprintf("%v was relied on between %v and %v", w.word, from.word, s.word))
+			}
+		}
+	}
+	return wrong
+}
+
+func byLease(spans []*span) map[string]*span {
+	all := map[string]*span{}
+	for _, s := range spans {
+		all[s.Lease] = s
+	}
+	return all
 }

@@ -3,54 +3,107 @@ package soak
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// The judge notices each fault, and nothing where there is none.
-func TestJudgeFindsPlantedFaults(t *testing.T) {
-	say := func(what, key, lease string, fence uint64, began, at int64) word {
-		return word{what, key, lease, "", fence, began, at}
+// history is a history that the judge has to judge: leases as their holders saw them.
+type history struct {
+	spans  []span
+	bounds []bound // of permits
+	found  string  // a part of what the judge finds; empty: nothing is wrong
+}
+
+// test checks that the judge finds what is wrong with a history, and nothing where there is nothing.
+func (h history) test(t *testing.T) {
+	t.Helper()
+	j := newJudge()
+	for _, s := range h.spans {
+		s.What = has
+		j.hear(1, s.word)
+		if s.last > 0 {
+			j.hear(1, word{What: relies, Key: s.Key, Lease: s.Lease, At: s.last})
+		}
+		if s.certificate > 0 {
+			j.hear(1, word{What: verified, Key: s.Key, Lease: s.Lease, At: s.certificate})
+		}
+		j.bounds[s.Key] = h.bounds
 	}
-	first := word{What: has, Key: "a", Lease: "1", Fence: 5, Began: 10, At: 20}
+	j.expect(t, h.found)
+}
+
+// expect checks that the judge finds something, or nothing if found is empty.
+func (j *judge) expect(t *testing.T, found string) {
+	t.Helper()
+	all := strings.Join(j.verdict(), "; ")
+	if found == "" && all != "" || !strings.Contains(all, found) {
+		t.Errorf("the judge found %q, expected: %q", all, found)
+	}
+}
+
+// leased is a lease. Its name, its token, the start of the call, when its holder had it, and until when its holder
+// relied on it.
+func leased(k kind, name string, fence uint64, began, at, last int64) span {
+	return span{word: word{Kind: k, Key: "k", Lease: name, Fence: fence, Began: began, At: at}, last: last}
+}
+
+// on returns s for another key.
+func (s span) on(key string) span {
+	s.Key = key
+	return s
+}
+
+// sure returns s with a Verify that began at a time and has succeeded.
+func (s span) sure(at int64) span {
+	s.certificate = at
+	return s
+}
+
+// The judge notices each fault of locks, and nothing where there is none.
+func TestJudgeFindsPlantedFaults(t *testing.T) {
+	first := leased(lock, "1", 5, 10, 20, 30)
+	unused := leased(lock, "1", 5, 10, 20, 0)
+	for name, h := range map[string]history{
+		"two in turn": {spans: []span{first, leased(lock, "2", 6, 15, 31, 32)}},
+		"two at once": {spans: []span{first, leased(lock, "2", 6, 15, 29, 32)}, found: "was relied on"},
+		"two at once, with another between": {
+			spans: []span{first, leased(lock, "2", 6, 15, 40, 41), leased(lock, "3", 7, 15, 25, 26)}, found: "was relied on",
+		},
+		"one that came too late to rely on it": {spans: []span{first, leased(lock, "2", 6, 15, 29, 0)}},
+		"other keys":                           {spans: []span{first, leased(lock, "2", 6, 15, 29, 32).on("b")}},
+		"a token twice":                        {spans: []span{unused, leased(lock, "2", 5, 15, 31, 0)}, found: "have one token"},
+		"a token falls":                        {spans: []span{unused, leased(lock, "2", 4, 21, 31, 0)}, found: "not greater"},
+		"calls at once":                        {spans: []span{unused, leased(lock, "2", 4, 19, 31, 0)}},
+		"a token falls from holder to holder": {
+			spans: []span{first, leased(lock, "2", 4, 19, 31, 32)}, found: "was relied on after",
+		},
+		"a wrong certificate": {spans: []span{unused.sure(30), leased(lock, "2", 6, 15, 29, 0)}, found: "was verified"},
+		"a right certificate": {spans: []span{unused.sure(30), leased(lock, "2", 6, 15, 31, 0)}},
+	} {
+		t.Run(name, h.test)
+	}
+}
+
+// The judge notices a call that does not return.
+func TestJudgeFindsCallsWithoutEnd(t *testing.T) {
+	begins, ends := word{What: calls, Key: "Lock", Lease: "1"}, word{What: returns, Lease: "1"}
 	for name, tt := range map[string]struct {
 		words []word
 		found string
 	}{
-		"two in turn": {[]word{first, say(relies, "a", "1", 5, 0, 30), say(has, "a", "2", 6, 15, 31)}, ""},
-		"two at once": {[]word{first, say(relies, "a", "1", 5, 0, 30), say(has, "a", "2", 6, 15, 29)}, "was relied on"},
-		"two at once, with another between": {
-			[]word{first, say(relies, "a", "1", 5, 0, 30), say(has, "a", "2", 6, 15, 40), say(has, "a", "3", 7, 15, 25)},
-			"was relied on",
-		},
-		"other keys":    {[]word{first, say(relies, "a", "1", 5, 0, 30), say(has, "b", "2", 6, 15, 29)}, ""},
-		"a token twice": {[]word{first, say(has, "a", "2", 5, 15, 31)}, "have one token"},
-		"a token falls": {[]word{first, say(has, "a", "2", 4, 21, 31)}, "not greater"},
-		"calls at once": {[]word{first, say(has, "a", "2", 4, 19, 31)}, ""},
-		"a token falls from holder to holder": {
-			[]word{
-				first, say(relies, "a", "1", 5, 0, 30), say(has, "a", "2", 4, 19, 31), say(relies, "a", "2", 4, 19, 32),
-			}, "was relied on after",
-		},
-		"a wrong certificate": {
-			[]word{first, say(verified, "a", "1", 5, 0, 30), say(has, "a", "2", 6, 15, 29)}, "was verified",
-		},
-		"a right certificate": {[]word{first, say(verified, "a", "1", 5, 0, 30), say(has, "a", "2", 6, 15, 31)}, ""},
-		"a call without end":  {[]word{{What: calls, Key: "Lock", Lease: "1"}}, "has not returned"},
-		"a call with an end":  {[]word{{What: calls, Key: "Lock", Lease: "1"}, {What: returns, Lease: "1"}}, ""},
+		"a call without an end": {[]word{begins}, "has not returned"},
+		"a call with an end":    {[]word{begins, ends}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				j := newJudge()
 				for _, w := range tt.words {
 					j.hear(1, w)
 				}
 				time.Sleep(limit + slack + 1)
 				j.overdue(limit + slack)
-				found := strings.Join(j.verdict(), "; ")
-				if tt.found == "" && found != "" || !strings.Contains(found, tt.found) {
-					t.Errorf("the judge found %q, expected: %q", found, tt.found)
-				}
+				j.expect(t, tt.found)
 			})
 		})
 	}

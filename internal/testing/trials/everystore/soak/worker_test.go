@@ -7,11 +7,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/rwlock"
 )
 
 // planEnv is a variable that makes the test binary a worker.
@@ -19,18 +21,44 @@ const planEnv = "SOAK_TEST_PLAN"
 
 // plan says what a worker needs to know.
 type plan struct {
-	Who int // unique in the trial
-	URL string
+	Who   int // unique in the trial
+	URL   string
+	Work  work
+	Limit int // of permits, if Work is onePermit
 }
 
-// callers is how many goroutines of a process share each of its Clients. They hand locks over to each other.
-var callers = [...]int{1, 4}
+// work is what a process does.
+type work string
+
+const (
+	ofLocks  work = "locks"
+	ofPlaces work = "places" // permits, readers and writers
+	ofLimits work = "limits" // permits of one key
+)
+
+// callers returns what the goroutines of a process do, by Client. Those of one Client hand locks over to each other,
+// and its readers share slots.
+func (p plan) callers() [][]func(w *worker, ctx context.Context) {
+	switch p.Work {
+	case ofPlaces:
+		return [][]func(w *worker, ctx context.Context){slices.Concat(
+			slices.Repeat([]func(w *worker, ctx context.Context){(*worker).permits}, 3),
+			slices.Repeat([]func(w *worker, ctx context.Context){(*worker).readersAndWriters}, 3),
+		)}
+	case ofLimits:
+		return [][]func(w *worker, ctx context.Context){{(*worker).limited, (*worker).limited}}
+	}
+	locks := (*worker).locks
+	return [][]func(w *worker, ctx context.Context){{locks}, {locks, locks, locks, locks}}
+}
 
 const (
 	// ttl is that of all locks.
 	ttl = 2 * time.Second
 	// limit is that of each call. Unlock and Close have limits of their own, which are shorter.
 	limit = 10 * time.Second
+	// looks is how often a holder relies on its lease.
+	looks = 3 * time.Millisecond
 )
 
 var keys = []string{"a", "b", "c"}
@@ -39,6 +67,7 @@ var keys = []string{"a", "b", "c"}
 type worker struct {
 	plan
 	locker.Locker
+	rw   *rwlock.RWLock
 	loop string // unique in the process
 	n    int    // of names
 	say  func(word)
@@ -65,24 +94,31 @@ func workHere() {
 		}
 	}
 	var all sync.WaitGroup
-	for i, n := range callers {
-		all.Go(func() { p.share(ctx, i, n, say) })
+	for i, callers := range p.callers() {
+		all.Go(func() { p.share(ctx, fmt.Sprint(i), callers, say) })
 	}
 	all.Wait()
 }
 
-// share lets n workers contend that have one Client, the i-th of the process.
-func (p plan) share(ctx context.Context, i, n int, say func(word)) {
-	l, err := config.Open(ctx, p.URL)
+// share lets workers contend that have one Client, which has a name.
+func (p plan) share(
+	ctx context.Context, name string, callers []func(w *worker, ctx context.Context), say func(word),
+) {
+	l, err := config.Open(ctx, p.URL, locker.TTL(ttl))
 	if err != nil {
 		panic(err) // only a mistake in the URL
 	}
-	closer := worker{plan: p, loop: fmt.Sprint(i), say: say}
+	closer := worker{plan: p, loop: name, say: say}
 	defer closer.during("Close", func() { _ = l.Close() })
+	rw := rwlock.New(l)
 	var all sync.WaitGroup
-	for k := range n {
-		w := &worker{plan: p, Locker: l, loop: fmt.Sprintf("%d-%d", i, k), say: say}
-		all.Go(func() { w.work(ctx) })
+	for k, work := range callers {
+		w := &worker{plan: p, Locker: l, rw: rw, loop: fmt.Sprintf("%s-%d", name, k), say: say}
+		all.Go(func() {
+			for ctx.Err() == nil {
+				work(w, ctx)
+			}
+		})
 	}
 	all.Wait()
 }
@@ -103,69 +139,79 @@ func (w *worker) during(what string, f func()) {
 	w.say(word{What: returns, Lease: name})
 }
 
-func (w *worker) work(ctx context.Context) {
-	for ctx.Err() == nil {
-		var lease locker.Lease
-		var err error
-		began, mine := now(), keys[rand.IntN(len(keys)):][:1]
-		call, cancel := context.WithTimeout(ctx, rand.N(limit))
-		switch rand.IntN(10) {
-		case 0:
-			mine = keys[:2]
-			w.during("LockAll", func() {
-				var all *locker.AllLease
-				if all, err = locker.LockAll(call, w, mine, locker.TTL(ttl)); err == nil {
-					lease = all
-				}
-			})
-		case 1, 2:
-			w.during("TryLock", func() { lease, err = w.TryLock(call, mine[0], locker.TTL(ttl)) })
-		default:
-			w.during("Lock", func() { lease, err = w.Lock(call, mine[0], locker.TTL(ttl)) })
-		}
-		cancel()
-		if err != nil {
-			time.Sleep(rand.N(20 * time.Millisecond)) // as a program would that does not go on at once
-			continue
-		}
-		w.hold(ctx, lease, mine, began)
-	}
-}
+// pause is what a program does that does not go on at once after a failure.
+func pause() { time.Sleep(rand.N(20 * time.Millisecond)) }
 
-// hold has a lease of some keys, mostly for a short time, and sometimes until it was renewed.
-func (w *worker) hold(ctx context.Context, lease locker.Lease, keys []string, began int64) {
+// locks acquires one lock, or several, and holds it mostly for a short time, and sometimes until it was renewed.
+func (w *worker) locks(ctx context.Context) {
+	var lease locker.Lease
+	var err error
+	began, mine := now(), keys[rand.IntN(len(keys)):][:1]
+	call, cancel := context.WithTimeout(ctx, rand.N(limit))
+	switch rand.IntN(10) {
+	case 0:
+		mine = keys[:2]
+		w.during("LockAll", func() {
+			var all *locker.AllLease
+			if all, err = locker.LockAll(call, w.Locker, mine); err == nil {
+				lease = all
+			}
+		})
+	case 1, 2:
+		w.during("TryLock", func() { lease, err = w.TryLock(call, mine[0]) })
+	default:
+		w.during("Lock", func() { lease, err = w.Lock(call, mine[0]) })
+	}
+	cancel()
+	if err != nil {
+		pause()
+		return
+	}
 	name, at := w.name(), now()
-	each := func(what string, at int64) {
-		for _, key := range keys {
+	tell := func(what string, at int64) {
+		for _, key := range mine {
 			fence, owner := lease.Fence(), lease.Token()
 			if all, ok := lease.(*locker.AllLease); ok {
 				fence, owner = all.FenceOf(key), "" // which is not handed over
 			}
-			w.say(word{What: what, Key: key, Lease: name, Owner: owner, Fence: fence, Began: began, At: at})
+			w.say(word{What: what, Kind: lock, Key: key, Lease: name, Owner: owner, Fence: fence, Began: began, At: at})
 		}
 	}
-	each(has, at)
+	tell(has, at)
 	d := rand.N(30 * time.Millisecond)
 	if rand.IntN(30) == 0 {
 		d = rand.N(2 * ttl)
 	}
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(3 * time.Millisecond) {
-		at := now() // before the look, because the process may be stopped between the two
-		if lease.Err() != nil || !time.Now().Before(lease.Until()) {
-			break
-		}
-		each(relies, at)
-	}
+	rely(lease, d, tell)
 	if rand.IntN(5) == 0 {
-		at, err := now(), error(nil)
-		w.during("Verify", func() {
-			call, cancel := context.WithTimeout(ctx, limit)
-			defer cancel()
-			err = locker.Verify(call, lease)
-		})
-		if err == nil {
-			each(verified, at)
-		}
+		w.verify(ctx, lease, tell)
 	}
 	w.during("Unlock", func() { _ = lease.Unlock(ctx) })
+}
+
+// rely relies on a lease for d, or until it ends, and tells the judge.
+func rely(lease locker.Lease, d time.Duration, tell func(what string, at int64)) {
+	for end := time.Now().Add(d); ; time.Sleep(min(looks, time.Until(end))) {
+		at := now() // before the look, because the process may be stopped between the two
+		if lease.Err() != nil || !time.Now().Before(lease.Until()) {
+			return
+		}
+		tell(relies, at)
+		if !time.Now().Before(end) {
+			return
+		}
+	}
+}
+
+// verify asks the store about a lease, and tells the judge.
+func (w *worker) verify(ctx context.Context, lease locker.Lease, tell func(what string, at int64)) {
+	at, err := now(), error(nil)
+	w.during("Verify", func() {
+		call, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		err = locker.Verify(call, lease)
+	})
+	if err == nil {
+		tell(verified, at)
+	}
 }

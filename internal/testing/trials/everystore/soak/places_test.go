@@ -1,0 +1,175 @@
+package soak
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/internal/testing/contention"
+	"github.com/golocker/locker/rwlock"
+	"github.com/golocker/locker/semaphore"
+)
+
+// placesEnv is how long each store is tried, such as 10m, or with how many acquisitions. Without it, one store is, for
+// seconds.
+const placesEnv = "LOCKER_SOAK_PLACES"
+
+// goal is when a store was tried for long enough: after some time, or after so many acquisitions, and a tenth as many
+// changes by Upgrade and Downgrade.
+type goal struct {
+	time  time.Duration
+	count int
+	all   bool // stores
+}
+
+func newGoal(t *testing.T) goal {
+	t.Helper()
+	text := os.Getenv(placesEnv)
+	if text == "" {
+		return goal{time: 4 * time.Second}
+	}
+	if n, err := strconv.Atoi(text); err == nil {
+		return goal{count: n, all: true}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return goal{time: d, all: true}
+}
+
+// Whatever happens to processes, servers and networks: at most n permits are held at once, no permit has two holders,
+// no writer is beside a reader, nobody writes while a lease is upgraded or downgraded, tokens are as promised, each
+// call returns, and nothing is left behind.
+func TestPlaces(t *testing.T) {
+	g := newGoal(t)
+	onStores(t, g.all, func(tr *trial) {
+		for _, of := range semaphores {
+			tr.judge.permits(of.key, slices.Max(of.limits))
+		}
+		began := time.Now()
+		tr.begin(16, plan{Work: ofPlaces})
+		tr.disturb(tr.until(g))
+		took := time.Since(began)
+		tr.end()
+		var locks []string
+		for _, of := range semaphores {
+			locks = append(locks, semaphore.New(nil, slices.Max(of.limits)).Locks(of.key)...)
+		}
+		for _, key := range shelves {
+			locks = append(locks, rwlock.New(nil).Locks(key)...)
+		}
+		tr.nothingLeft(locks)
+		tr.verdict()
+		tr.report(took)
+	})
+}
+
+// until returns a function that reports whether the goal is reached. It fails the test if nobody acquires anything any
+// more.
+func (tr *trial) until(g goal) func() bool {
+	began, before, changed := time.Now(), 0, time.Now()
+	return func() bool {
+		acquired := tr.judge.count(func(s *span) bool { return !s.changed() && s.last > 0 })
+		upgrades := tr.judge.count(func(s *span) bool { return s.upgraded() && s.last > 0 })
+		downgrades := tr.judge.count(func(s *span) bool { return s.downgraded() && s.last > 0 })
+		switch {
+		case acquired > before:
+			before, changed = acquired, time.Now()
+		case time.Since(changed) > hangLimit:
+			tr.Fatalf("nobody has acquired anything for %v", hangLimit)
+		}
+		return time.Since(began) >= g.time && acquired >= max(100, g.count) && upgrades+downgrades >= g.count/10 &&
+			min(upgrades, downgrades) >= 3
+	}
+}
+
+// nothingLeft fails the test if one of the locks stays held, after all processes have ended.
+func (tr *trial) nothingLeft(locks []string) {
+	tr.Helper()
+	l := tr.open()
+	defer func() { _ = l.Close() }()
+	if err := contention.NothingLeft(tr.Context(), l, locks); err != nil {
+		tr.Error(err)
+	}
+}
+
+// report prints how often what has happened.
+func (tr *trial) report(took time.Duration) {
+	tr.Helper()
+	n := func(is func(s *span) bool) int {
+		return tr.judge.count(func(s *span) bool { return s.last > 0 && is(s) })
+	}
+	acquired := func(k kind) int { return n(func(s *span) bool { return s.Kind == k && !s.changed() }) }
+	tr.Logf("acquisitions: %d of permits, %d shared, of which %d in a slot of others, %d upgradeable, %d exclusive",
+		acquired(permit), acquired(shared), tr.judge.handed(), acquired(upgradeable), acquired(exclusive))
+	tr.Logf("%d upgrades, %d downgrades, %d certificates", n((*span).upgraded), n((*span).downgraded),
+		n(func(s *span) bool { return s.certificate > 0 }))
+	tr.Logf("at once, at most: %v", tr.judge.most())
+	tr.Logf("%d acquisitions, %d processes in %v; %v", n(func(s *span) bool { return !s.changed() }), tr.number,
+		took.Round(time.Second), tr.faults)
+}
+
+// A limit changes by a rolling restart from 3 to 5 and back, and callers go on to get permits. There are never more
+// than 5, no program has a permit that is not below its own limit, and once the last program with 5 has ended, there
+// are never more than 3.
+func TestPlacesWhileLimitsChange(t *testing.T) {
+	g := newGoal(t)
+	onStores(t, g.all, func(tr *trial) {
+		processes, rounds := 4, 1
+		if g.all {
+			processes, rounds = 16, 3
+		}
+		few, many := plan{Work: ofLimits, Limit: 3}, plan{Work: ofLimits, Limit: 5}
+		began := time.Now()
+		tr.judge.permits(changing, few.Limit)
+		tr.begin(processes, few)
+		for range rounds {
+			tr.await(50, "a permit was held", func(*span) bool { return true })
+			tr.roll(many)
+			tr.await(10, "one of the new permits was held", func(s *span) bool {
+				return slices.ContainsFunc(s.Slots, func(slot int) bool { return slot >= few.Limit })
+			})
+			tr.roll(few)
+		}
+		tr.await(50, "a permit was held", func(*span) bool { return true })
+		took := time.Since(began)
+		tr.end()
+		tr.nothingLeft(semaphore.New(nil, many.Limit).Locks(changing))
+		tr.verdict()
+		tr.report(took)
+	})
+}
+
+// roll replaces one process after the other. Every fourth of them is killed. After each, it waits until the new process
+// and the others have gone on to get permits.
+func (tr *trial) roll(p plan) {
+	tr.Helper()
+	tr.judge.permits(changing, max(p.Limit, tr.all[0].Limit))
+	for i := range tr.all {
+		tr.replace(i, p, i%4 == 3)
+		if i == len(tr.all)-1 {
+			tr.judge.permits(changing, p.Limit)
+		}
+		who := tr.all[i].Who
+		tr.await(3, "the new process held a permit", func(s *span) bool { return s.who == who })
+		tr.await(len(tr.all), "another process held a permit", func(s *span) bool { return s.who != who })
+	}
+}
+
+// await waits until n more leases of which is says so were relied on.
+func (tr *trial) await(n int, what string, is func(s *span) bool) {
+	tr.Helper()
+	since := now()
+	more := func(s *span) bool { return s.At > since && s.last > 0 && is(s) }
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(hangLimit); tr.judge.count(more) < n; <-tick.C {
+		if time.Now().After(end) {
+			tr.Fatalf("not within %v: %d times %s", hangLimit, n, what)
+		}
+	}
+	tr.judge.overdue(limit + slack)
+}

@@ -1,0 +1,220 @@
+package soak
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/child"
+	"github.com/golocker/locker/internal/testing/testserver"
+	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
+)
+
+const (
+	// slack is what a call may take longer than its limit: its process is stopped for a while, and the machine is busy.
+	slack = 20 * time.Second
+	// hangLimit is for what must go on although servers and networks fail from time to time.
+	hangLimit = 3 * time.Minute
+)
+
+// trial is one store with its processes.
+type trial struct {
+	*testing.T
+	judge   *judge
+	store   *deployment.Store
+	forgets bool // servers may forget
+	all     []*process
+	number  int            // of processes so far
+	faults  map[string]int // how often each was
+}
+
+// process is a worker and its ways to the servers.
+type process struct {
+	plan
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	relays []*testserver.Relay
+	heard  sync.WaitGroup
+	killed atomic.Bool
+}
+
+// begin starts n processes with one plan.
+func (tr *trial) begin(n int, p plan) {
+	tr.faults = map[string]int{}
+	for range n {
+		var relays []*testserver.Relay
+		p.URL, relays = tr.store.Connect(tr.T)
+		tr.all = append(tr.all, tr.start(p, relays))
+	}
+}
+
+// disturb breaks something, and mends it, again and again, until it is over.
+func (tr *trial) disturb(over func() bool) {
+	for !over() {
+		<-time.After(200*time.Millisecond + rand.N(2*time.Second))
+		tr.fault()
+		tr.judge.overdue(limit + slack)
+	}
+}
+
+// fault breaks something, and mends it.
+func (tr *trial) fault() {
+	i := rand.IntN(len(tr.all))
+	p, server := tr.all[i], tr.store.Servers[rand.IntN(len(tr.store.Servers))]
+	d := 100*time.Millisecond + rand.N(2*ttl)
+	kinds := []string{
+		"SIGKILL", "SIGSTOP", "server restarted", "server stopped", "connections cut", "connections hang", "cut off",
+	}
+	if tr.forgets {
+		kinds = append(kinds, "server forgets")
+	}
+	kind := kinds[rand.IntN(len(kinds))]
+	tr.faults[kind]++
+	switch kind {
+	case "SIGKILL":
+		tr.replace(i, p.plan, true)
+	case "SIGSTOP":
+		_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+		<-time.After(d)
+		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	case "server restarted":
+		server.Restart()
+	case "server stopped":
+		server.Pause()
+		<-time.After(d)
+		server.Resume()
+	case "connections cut":
+		for _, r := range p.relays {
+			r.Cut()
+		}
+	case "connections hang":
+		resume := p.relays[rand.IntN(len(p.relays))].Hang()
+		<-time.After(d)
+		resume()
+	case "cut off":
+		for _, r := range p.relays {
+			defer r.Down()()
+		}
+		<-time.After(d)
+	case "server forgets":
+		server.Forget()
+	}
+}
+
+// replace ends or kills the i-th process, and starts another one with a plan in its place.
+func (tr *trial) replace(i int, p plan, kill bool) {
+	tr.Helper()
+	old := tr.all[i]
+	if kill {
+		old.kill()
+		old.heard.Wait()
+		tr.judge.dies(old.Who)
+	} else {
+		tr.stop(old)
+	}
+	p.URL = old.URL
+	tr.all[i] = tr.start(p, old.relays)
+}
+
+// stop ends a process as a program ends that is told to.
+func (tr *trial) stop(p *process) {
+	_ = p.stdin.Close()
+	over := time.AfterFunc(limit+slack, func() {
+		tr.Errorf("process %d has not ended", p.Who)
+		p.kill()
+	})
+	p.heard.Wait()
+	over.Stop()
+}
+
+// end stops all processes.
+func (tr *trial) end() {
+	for _, p := range tr.all {
+		tr.stop(p)
+	}
+}
+
+// verdict fails the test if the judge has found something.
+func (tr *trial) verdict() {
+	tr.Helper()
+	const shown = 20
+	wrong := tr.judge.verdict()
+	for i, wrong := range wrong {
+		if i < shown {
+			tr.Error(wrong)
+		}
+	}
+	if len(wrong) > shown {
+		tr.Errorf("and %d more", len(wrong)-shown)
+	}
+}
+
+func (tr *trial) start(p plan, relays []*testserver.Relay) *process {
+	tr.Helper()
+	tr.number++
+	p.Who = tr.number
+	one := &process{plan: p, cmd: exec.Command(os.Args[0]), relays: relays}
+	text, err := json.Marshal(p)
+	if err != nil {
+		tr.Fatal(err)
+	}
+	one.cmd.Env = append(os.Environ(), planEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	one.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	one.cmd.Stderr = os.Stderr
+	stdin, err1 := one.cmd.StdinPipe()
+	stdout, err2 := one.cmd.StdoutPipe()
+	if err := errors.Join(err1, err2, one.cmd.Start()); err != nil {
+		tr.Fatal(err)
+	}
+	one.stdin = stdin
+	leash, err := child.NewLeash(one.cmd.Process.Pid, "")
+	one.heard.Go(func() {
+		for in := json.NewDecoder(stdout); ; {
+			var w word
+			if in.Decode(&w) != nil { // the end, or the last line of a process that was killed
+				break
+			}
+			tr.judge.hear(one.Who, w)
+		}
+		if end := one.cmd.Wait(); end != nil && !one.killed.Load() {
+			tr.Errorf("process %d: %v", one.Who, end)
+		}
+		if err == nil {
+			leash.Off()
+		}
+	})
+	tr.Cleanup(func() {
+		one.kill()
+		one.heard.Wait()
+	})
+	if err != nil {
+		tr.Fatal(err)
+	}
+	return one
+}
+
+func (p *process) kill() {
+	p.killed.Store(true)
+	_ = p.cmd.Process.Kill()
+}
+
+// open returns a Client of this process.
+func (tr *trial) open() *config.Opened {
+	tr.Helper()
+	url, _ := tr.store.Connect(tr.T)
+	l, err := config.Open(tr.Context(), url, locker.TTL(ttl))
+	if err != nil {
+		tr.Fatal(err)
+	}
+	return l
+}
