@@ -139,6 +139,13 @@ func (j *judge) overdue(bound time.Duration) {
 	}
 }
 
+// found reports whether a call has not returned.
+func (j *judge) found() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.wrong) > 0
+}
+
 // count returns how many leases there were of which is says so.
 func (j *judge) count(is func(s *span) bool) (n int) {
 	j.mu.Lock()

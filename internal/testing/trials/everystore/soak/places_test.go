@@ -52,6 +52,7 @@ func TestPlaces(t *testing.T) {
 		began := time.Now()
 		tr.begin(16, plan{Work: ofPlaces})
 		tr.disturb(tr.until(g))
+		tr.goesOn()
 		took := time.Since(began)
 		tr.end()
 		var locks []string
@@ -83,6 +84,23 @@ func (tr *trial) until(g goal) func() bool {
 		}
 		return time.Since(began) >= g.time && acquired >= max(100, g.count) && upgrades+downgrades >= g.count/10 &&
 			min(upgrades, downgrades) >= 3
+	}
+}
+
+// goesOn waits until leases of each kind were acquired of each key, when nothing is disturbed any more.
+func (tr *trial) goesOn() {
+	tr.Helper()
+	since := now()
+	await := func(key string, k kind) {
+		tr.await(since, 2, key+" was held: "+string(k), func(s *span) bool { return s.Key == key && s.Kind == k })
+	}
+	for _, of := range semaphores {
+		await(of.key, permit)
+	}
+	for _, key := range shelves {
+		await(key, shared)
+		await(key, upgradeable)
+		await(key, exclusive)
 	}
 }
 
@@ -127,14 +145,14 @@ func TestPlacesWhileLimitsChange(t *testing.T) {
 		tr.judge.permits(changing, few.Limit)
 		tr.begin(processes, few)
 		for range rounds {
-			tr.await(50, "a permit was held", func(*span) bool { return true })
+			tr.await(now(), 50, "a permit was held", func(*span) bool { return true })
 			tr.roll(many)
-			tr.await(10, "one of the new permits was held", func(s *span) bool {
+			tr.await(now(), 10, "one of the new permits was held", func(s *span) bool {
 				return slices.ContainsFunc(s.Slots, func(slot int) bool { return slot >= few.Limit })
 			})
 			tr.roll(few)
 		}
-		tr.await(50, "a permit was held", func(*span) bool { return true })
+		tr.await(now(), 50, "a permit was held", func(*span) bool { return true })
 		took := time.Since(began)
 		tr.end()
 		tr.nothingLeft(semaphore.New(nil, many.Limit).Locks(changing))
@@ -153,16 +171,15 @@ func (tr *trial) roll(p plan) {
 		if i == len(tr.all)-1 {
 			tr.judge.permits(changing, p.Limit)
 		}
-		who := tr.all[i].Who
-		tr.await(3, "the new process held a permit", func(s *span) bool { return s.who == who })
-		tr.await(len(tr.all), "another process held a permit", func(s *span) bool { return s.who != who })
+		who, since := tr.all[i].Who, now()
+		tr.await(since, 3, "the new process held a permit", func(s *span) bool { return s.who == who })
+		tr.await(since, len(tr.all), "another process held a permit", func(s *span) bool { return s.who != who })
 	}
 }
 
-// await waits until n more leases of which is says so were relied on.
-func (tr *trial) await(n int, what string, is func(s *span) bool) {
+// await waits until n leases of which is says so were relied on by holders who had them after a time.
+func (tr *trial) await(since int64, n int, what string, is func(s *span) bool) {
 	tr.Helper()
-	since := now()
 	more := func(s *span) bool { return s.At > since && s.last > 0 && is(s) }
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

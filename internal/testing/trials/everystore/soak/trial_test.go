@@ -58,9 +58,9 @@ func (tr *trial) begin(n int, p plan) {
 	}
 }
 
-// disturb breaks something, and mends it, again and again, until it is over.
+// disturb breaks something, and mends it, again and again, until it is over, or a call has not returned.
 func (tr *trial) disturb(over func() bool) {
-	for !over() {
+	for !over() && !tr.judge.found() {
 		<-time.After(200*time.Millisecond + rand.N(2*time.Second))
 		tr.fault()
 		tr.judge.overdue(limit + slack)

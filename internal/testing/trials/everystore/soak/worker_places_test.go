@@ -134,8 +134,11 @@ func (w *worker) tell(lease locker.Lease, of *word) func(what string, at int64) 
 // use relies on a lease, mostly for a short time, and sometimes until it was renewed.
 func (w *worker) use(ctx context.Context, lease locker.Lease, tell func(what string, at int64)) {
 	d := rand.N(4 * time.Millisecond)
-	if rand.IntN(200) == 0 {
+	switch n := rand.IntN(500); {
+	case n == 0:
 		d = rand.N(2 * ttl)
+	case n < 60:
+		d = rand.N(40 * time.Millisecond)
 	}
 	rely(lease, d, tell)
 	switch rand.IntN(40) {
