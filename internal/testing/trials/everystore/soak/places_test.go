@@ -69,21 +69,23 @@ func TestPlaces(t *testing.T) {
 }
 
 // until returns a function that reports whether the goal is reached. It fails the test if nobody acquires anything any
-// more.
+// more, or only now and then.
 func (tr *trial) until(g goal) func() bool {
 	began, before, changed := time.Now(), 0, time.Now()
 	return func() bool {
 		acquired := tr.judge.count(func(s *span) bool { return !s.changed() && s.last > 0 })
 		upgrades := tr.judge.count(func(s *span) bool { return s.upgraded() && s.last > 0 })
 		downgrades := tr.judge.count(func(s *span) bool { return s.downgraded() && s.last > 0 })
+		enough := acquired >= 100 && min(upgrades, downgrades) >= 3
 		switch {
+		case !enough && time.Since(began) > hangLimit:
+			tr.Fatalf("%d acquisitions, %d upgrades and %d downgrades in %v", acquired, upgrades, downgrades, hangLimit)
 		case acquired > before:
 			before, changed = acquired, time.Now()
 		case time.Since(changed) > hangLimit:
 			tr.Fatalf("nobody has acquired anything for %v", hangLimit)
 		}
-		return time.Since(began) >= g.time && acquired >= max(100, g.count) && upgrades+downgrades >= g.count/10 &&
-			min(upgrades, downgrades) >= 3
+		return enough && time.Since(began) >= g.time && acquired >= g.count && upgrades+downgrades >= g.count/10
 	}
 }
 
