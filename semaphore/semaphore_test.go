@@ -617,6 +617,39 @@ func TestLossBeforeTheCallReturns(t *testing.T) {
 	})
 }
 
+// leaving is a Locker whose caller leaves when an attempt has been answered.
+type leaving struct {
+	locker.Locker
+	leave func()
+}
+
+func (l leaving) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	defer l.leave()
+	return l.Locker.TryLock(ctx, key, opts...)
+}
+
+func (l leaving) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
+	leases, err := locker.TryLockMany(ctx, l.Locker, m, opts...)
+	if errors.Is(err, locker.ErrHeld) {
+		l.leave()
+	}
+	return leases, err
+}
+
+// A context that ends between the answer and the end of the call is in the error, too.
+func TestContextThatEndsWithTheAnswer(t *testing.T) {
+	stores(t, func(w *world) {
+		p := w.lock(semaphore.New(w.Client(), 2).Weight(2))
+		ctx, cancel := context.WithCancel(w.Context())
+		_, err := semaphore.New(leaving{w.Client(), cancel}, 2).Lock(ctx, key, locker.TTL(ttl))
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, locker.ErrHeld) {
+			t.Errorf("Lock: %v, want an error that matches ErrHeld and the end of the context", err)
+		}
+		w.Unlock(p)
+		w.empty(2)
+	})
+}
+
 // Errors name the key that the caller knows.
 func TestErrorsNameTheKey(t *testing.T) {
 	stores(t, func(w *world) {

@@ -96,18 +96,18 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 			return held, nil
 		case errors.Is(err, locker.ErrHeld):
 			if ending.Of(ctx) != nil {
-				return nil, g.about("lock", err)
+				return nil, g.failed(ctx, err)
 			}
 			call.Wait()
 		case !errors.Is(err, errors.ErrUnsupported):
 			if waits, _ := call.Seen(false, 0); !waits || !faulty(ctx, err) {
-				return nil, g.about("lock", err)
+				return nil, g.failed(ctx, err)
 			}
 		}
 		held, err = g.search(ctx, n, func(s *search) error { return s.wait(opts) })
 		lost := (*lostError)(nil)
 		if !errors.As(err, &lost) || g.keptLost() != nil {
-			return held, g.about("lock", err)
+			return held, g.failed(ctx, err)
 		}
 		call.Wait()
 		if !lost.since.IsZero() {
@@ -137,6 +137,22 @@ func (g *Group) TryLock(ctx context.Context, n int, opts []locker.Option) (*Held
 		held, err = g.search(ctx, n, func(s *search) error { return s.try(opts) })
 	}
 	return held, g.about("trylock", err)
+}
+
+// failed returns err as the error of Lock. If it is about a lock that is held, and ctx has ended since the answer came,
+// it matches the error of ctx, too.
+func (g *Group) failed(ctx context.Context, err error) error {
+	if !errors.Is(err, locker.ErrHeld) {
+		return g.about("lock", err)
+	}
+	var of *locker.Error
+	if errors.As(err, &of) {
+		err = of.Err
+	}
+	if end := ending.Of(ctx); end != nil && !errors.Is(err, end) {
+		err = fmt.Errorf("%w: %w", ending.Why(ctx, end), err)
+	}
+	return g.about("lock", err)
 }
 
 // about returns err as the error of a call.
