@@ -1,11 +1,13 @@
 // Package conformance checks that an implementation keeps the promises of this module's contracts. It is for authors of
-// drivers, backends and lockers, inside and outside this repository. It depends only on the standard library.
+// drivers, backends, lockers, semaphores, and locks for readers and writers, inside and outside this repository. It
+// depends only on the standard library.
 //
 //   - [RunDriver]: a drivers.Driver, on a real Redis.
 //   - [RunLocker]: a locker.Locker, such as a locker.Client of a backend, with or without middleware.
 //   - [RunBackend]: a locker.Backend. It runs RunLocker over a Client of the backend, and checks the rules that concern
 //     only the backend.
 //   - [RunQuorum]: a locker.Locker over several independent nodes, of which a minority may fail.
+//   - [RunSemaphore], [RunRWLock]: packages semaphore and rwlock over a store, or others that do the same.
 //
 // A suite is a list of properties. Each property is a subtest of that name. A failed property prints what was expected,
 // what was seen, the rule that was broken, and why the rule matters. A suite takes a harness: a struct of functions

@@ -11,8 +11,8 @@ import (
 	"github.com/golocker/locker"
 )
 
-// Harness describes the store of locks under test for [RunBackend] and [RunLocker]: how to build it, and what it
-// supports.
+// Harness describes the store of locks under test for [RunBackend] and [RunLocker], and for [RunSemaphore] and
+// [RunRWLock]: how to build it, and what it supports.
 type Harness struct {
 	// Store makes an empty store of locks. It is required. It is called once per property, in the property's bubble if
 	// there is one. The suite closes the Backends and Lockers; Store registers everything else that has to be closed
@@ -65,6 +65,15 @@ type Harness struct {
 	// Retries declares that the Lockers of Store.Client repeat failed requests, as middleware/retry does. The TTL of a
 	// lease may then count from a later request. If it is true, the property LatencyCounts is skipped.
 	Retries bool
+
+	// Semaphore makes a semaphore with n permits from a Locker of the store, for [RunSemaphore]. Each call acquires weight
+	// permits. If the leases have a method Slots, as a Permit of package semaphore has, the suite checks the numbers of
+	// the permits. If Semaphore is nil, it is that of package semaphore.
+	Semaphore func(l locker.Locker, n, weight int) locker.Locker
+
+	// RWLock makes a lock for readers and writers from a Locker of the store, for [RunRWLock]. If it is nil, it is that of
+	// package rwlock.
+	RWLock func(l locker.Locker) RWLock
 }
 
 // Store is one store of locks that several processes share. Open or Client is required. The other functions inject

@@ -42,6 +42,23 @@ func acquireWhenFree(t testing.TB, l locker.Locker, key string, opts ...locker.O
 	return nil, time.Time{}
 }
 
+// nextHolder acquires key when its holder has crashed: by a call that waits, or by attempts. It returns the time at
+// which it had the lease.
+func nextHolder(t testing.TB, l locker.Locker, key string, waits bool) (locker.Lease, time.Time) {
+	t.Helper()
+	if !waits {
+		return acquireWhenFree(t, l, key)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+	defer cancel()
+	w := wait(ctx, l, key)
+	<-w.done
+	if w.err != nil {
+		t.Fatalf("Lock of a lock that expires: expected a lease, seen %v", w.err)
+	}
+	return w.lease, w.at
+}
+
 func expiryFrees(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 3)
 	for i, l := range ls[:2] { // including the client that held it
@@ -97,20 +114,7 @@ func untilIsConservative(t testing.TB, h Harness) {
 	for _, waits := range []bool{false, true} {
 		first := lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
 		until := first.Until()
-		var second locker.Lease
-		var at time.Time
-		if waits {
-			ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
-			w := wait(ctx, ls[1], "k")
-			<-w.done
-			cancel()
-			if w.err != nil {
-				t.Fatalf("Lock of a lock that expires: expected a lease, seen %v", w.err)
-			}
-			second, at = w.lease, w.at
-		} else {
-			second, at = acquireWhenFree(t, ls[1], "k")
-		}
+		second, at := nextHolder(t, ls[1], "k", waits)
 		if at.Before(until) {
 			t.Errorf("expected nobody to get the lock before Until, seen it %v earlier (by a waiter: %v)",
 				until.Sub(at), waits)

@@ -73,6 +73,24 @@ func (w *waiter) serve(t testing.TB, what string) {
 	unlock(t, w.lease)
 }
 
+// served waits until all of ws are served, and unlocks the lease of each at once. It returns the numbers of the waiters
+// in the order in which they were served.
+func served(t testing.TB, what string, ws []*waiter) (order []int) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i, w := range ws {
+		wg.Go(func() {
+			<-w.done
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			w.serve(t, what)
+		})
+	}
+	wg.Wait()
+	return order
+}
+
 // nobodyStarves also holds for clients that poll. Among those, the lock goes to the one that asks at the right moment,
 // so shares differ a lot over a short time. The check fails if one client hardly ever acquires the lock.
 func nobodyStarves(t testing.TB, h Harness) {
@@ -122,26 +140,15 @@ func servedInOrder(t testing.TB, h Harness) {
 	defer cancel()
 	for range rounds {
 		holder := lock(t, ls[0], "k", locker.TTL(longTTL))
-		var mu sync.Mutex
-		var order []int
-		var wg sync.WaitGroup
-		for i, l := range ls[1:] {
+		var ws []*waiter
+		for _, l := range ls[1:] {
 			w := wait(ctx, l, "k")
 			w.mustWait(t)
-			wg.Go(func() {
-				<-w.done
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				w.serve(t, "of one of several waiters")
-			})
+			ws = append(ws, w)
 		}
 		unlock(t, holder)
-		wg.Wait()
-		for i, got := range order {
-			if got != i {
-				t.Fatalf("expected the lock in the order of arrival, seen %v", order)
-			}
+		if order := served(t, "of one of several waiters", ws); !slices.IsSorted(order) {
+			t.Fatalf("expected the lock in the order of arrival, seen %v", order)
 		}
 	}
 }

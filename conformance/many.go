@@ -232,19 +232,9 @@ func manyCancelledLeaveNothing(t testing.TB, h Harness) {
 		if i%4 > 1 {
 			call = locker.TryLockAll
 		}
-		ctx, cancel := endingAfter(t, moment)
-		var lease *locker.AllLease
-		err := within(t, "LockAll or TryLockAll with a context that ends", moment, func() (err error) {
-			lease, err = call(ctx, ls[i%2], keys, locker.TTL(longTTL))
-			return err
+		cancelledCall(t, "LockAll or TryLockAll", moment, func(ctx context.Context) (locker.Lease, error) {
+			return call(ctx, ls[i%2], keys, locker.TTL(longTTL))
 		})
-		cancel()
-		if err == nil {
-			unlock(t, lease)
-		} else if !errors.Is(err, context.Canceled) && !errors.Is(err, locker.ErrHeld) {
-			t.Errorf("LockAll or TryLockAll with a context that is cancelled: expected a lease or context.Canceled, "+
-				"seen %v", err)
-		}
 	}
 	wantAllFree(t, ls[0], keys...)
 }

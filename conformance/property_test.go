@@ -205,7 +205,7 @@ func TestRunMakesSubtests(t *testing.T) {
 // Each property has a unique name, a rule and a reason, which are printed when it fails.
 func TestPropertiesExplainThemselves(t *testing.T) {
 	explained(t, driverProperties)
-	explained(t, backendSuite)
+	explained(t, allSuites)
 	explained(t, quorumProperties)
 }
 

@@ -26,6 +26,9 @@ var oneLock = slices.Concat(lockerProperties, backendProperties)
 // backendSuite is what RunBackend checks.
 var backendSuite = slices.Concat(oneLock, manyProperties, manyBackendProperties, someProperties)
 
+// allSuites are all properties of a store.
+var allSuites = slices.Concat(backendSuite, semaphoreProperties, rwlockProperties)
+
 // Each flaw is noticed by the listed properties and by no others.
 func TestSuitesCatchFlaws(t *testing.T) {
 	t.Parallel()
@@ -33,11 +36,13 @@ func TestSuitesCatchFlaws(t *testing.T) {
 		flaws      []flaw
 		properties []property[Harness]
 	}{
-		"none":         {sound, backendSuite},
+		"none":         {sound, allSuites},
 		"of lockers":   {lockerFlaws, lockerProperties},
 		"of stores":    {storeFlaws, oneLock},
 		"known bugs":   {knownBugs, oneLock},
 		"of many keys": {slices.Concat(manyFlaws, someFlaws), backendSuite},
+		"of permits":   {semaphoreFlaws, semaphoreProperties},
+		"of readers":   {rwlockFlaws, rwlockProperties},
 	} {
 		for _, f := range short.Part(t, 3, tt.flaws) {
 			t.Run(what+"/"+f.name, func(t *testing.T) {
@@ -55,7 +60,9 @@ func TestEveryPropertyHasAFlaw(t *testing.T) {
 		ofLockers[p.name] = true
 	}
 	var alone []string
-	for _, f := range slices.Concat(lockerFlaws, storeFlaws, knownBugs, manyFlaws, someFlaws) {
+	for _, f := range slices.Concat(
+		lockerFlaws, storeFlaws, knownBugs, manyFlaws, someFlaws, semaphoreFlaws, rwlockFlaws,
+	) {
 		seen := slices.DeleteFunc(slices.Clone(f.fails), func(name string) bool { return !ofLockers[name] })
 		switch {
 		case f.broad:
@@ -65,7 +72,7 @@ func TestEveryPropertyHasAFlaw(t *testing.T) {
 			alone = append(alone, seen[0])
 		}
 	}
-	eachHasItsOwn(t, backendSuite, alone)
+	eachHasItsOwn(t, allSuites, alone)
 }
 
 // A Locker that repeats requests passes if its harness declares Retries.
@@ -88,7 +95,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		return Store{Open: func() locker.Backend { return struct{ locker.Backend }{s.Open()} }}
 	}
 	h.FIFO, h.Labels, h.Verifies, h.Wanted, h.Steps, h.Some = false, false, false, false, false, false
-	verdicts := virtually(t, h, backendSuite)
+	verdicts := virtually(t, h, allSuites)
 	assert.Empty(t, failures(verdicts))
 	for name, why := range map[string]string{
 		"LossIsNoticed": "no Delete", "HungStoreIsBounded": "no Hang", "LatencyCounts": "no Hang",
@@ -111,12 +118,15 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		"SomeFirstFree":         "does not implement locker.SomeAcquirer",
 		"TokensAreRaised":       "does not implement inspect.TokenRaiser",
 		"RaisingIsOneStep":      "does not implement inspect.TokenRaiser",
+		"LostPermitIsTold":      "no Delete", "LostPartIsTold": "no Delete",
+		"PermitsServedInOrder":       "does not declare FIFO",
+		"ReaderPrecedesLaterWriters": "does not declare FIFO",
 	} {
 		assert.True(t, verdicts[name].skipped, name)
 		assert.Contains(t, verdicts[name].log, why, name)
 	}
 	h = harness(flaw{change: func(h *Harness) { h.Unfenced = true }})
-	for name, v := range virtually(t, h, backendSuite) {
+	for name, v := range virtually(t, h, allSuites) {
 		tokens := strings.HasPrefix(name, "Fence") && name != "FenceGrows" || strings.HasPrefix(name, "Tokens") ||
 			strings.HasPrefix(name, "Raising")
 		assert.Equal(t, tokens, v.skipped && strings.Contains(v.log, "Unfenced"), name)
@@ -128,6 +138,8 @@ func TestSoundBackendPassesInRealTime(t *testing.T) {
 	h := harness(flaw{})
 	h.Bubble = nil
 	RunBackend(t, h)
+	RunSemaphore(t, h)
+	RunRWLock(t, h)
 }
 
 // A store that counts in whole seconds, and ends locks late, passes.
@@ -155,7 +167,7 @@ func TestStoreThatCountsInSeconds(t *testing.T) {
 				}
 			}})
 			h.MinTTL, h.Granularity = 5*time.Second, time.Second
-			assert.Empty(t, failures(virtually(t, h, backendSuite)))
+			assert.Empty(t, failures(virtually(t, h, allSuites)))
 		})
 	}
 }

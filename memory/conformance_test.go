@@ -21,5 +21,9 @@ func TestConformance(t *testing.T) {
 	}
 	t.Run("real time", func(t *testing.T) { conformance.RunLocker(t, h) })
 	h.Bubble = virtual.Test
-	t.Run("virtual time", func(t *testing.T) { conformance.RunBackend(t, h) })
+	t.Run("virtual time", func(t *testing.T) {
+		conformance.RunBackend(t, h)
+		conformance.RunSemaphore(t, h)
+		conformance.RunRWLock(t, h)
+	})
 }

@@ -160,8 +160,10 @@ func redlockOf(ds []drivers.Driver) *locker.Client {
 	return l
 }
 
-// conform runs the suite over a store whose clients are wrapped in the middlewares.
-func conform(t *testing.T, order []int, h conformance.Harness) {
+// conform runs suites over a store whose clients are wrapped in the middlewares.
+func conform(
+	t *testing.T, order []int, h conformance.Harness, suites ...func(t *testing.T, h conformance.Harness),
+) {
 	store := h.Store
 	h.Store = func(t testing.TB) conformance.Store {
 		s := store(t)
@@ -170,7 +172,9 @@ func conform(t *testing.T, order []int, h conformance.Harness) {
 		return s
 	}
 	h.Retries = true
-	conformance.RunLocker(t, h)
+	for _, suite := range suites {
+		suite(t, h)
+	}
 }
 
 func TestConformance(t *testing.T) {
@@ -196,7 +200,9 @@ func TestConformance(t *testing.T) {
 		h.Bubble = virtual.Test
 		t.Run(backend, func(t *testing.T) {
 			for _, order := range short.Part(t, 1, orders()) {
-				t.Run(name(order, backend), func(t *testing.T) { conform(t, order, h) })
+				t.Run(name(order, backend), func(t *testing.T) {
+					conform(t, order, h, conformance.RunLocker, conformance.RunSemaphore, conformance.RunRWLock)
+				})
 			}
 		})
 	}
@@ -225,7 +231,7 @@ func TestConformanceOnARealServer(t *testing.T) {
 					},
 				}
 			},
-		})
+		}, conformance.RunLocker)
 	})
 }
 

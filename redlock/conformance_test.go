@@ -29,7 +29,7 @@ func TestConformance(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d nodes, %s", n, driver), func(t *testing.T) {
-				conformance.RunLocker(t, conformance.Harness{
+				h := conformance.Harness{
 					Labels: true, Verifies: true, Wanted: true,
 					Store: func(t testing.TB) conformance.Store {
 						c := startCluster(t, n)
@@ -70,7 +70,12 @@ func TestConformance(t *testing.T) {
 							},
 						}
 					},
-				})
+				}
+				conformance.RunLocker(t, h)
+				if driver == "mixed" && !testing.Short() {
+					conformance.RunSemaphore(t, h)
+					conformance.RunRWLock(t, h)
+				}
 			})
 		}
 	}
@@ -80,10 +85,13 @@ func TestConformance(t *testing.T) {
 func TestBackendConformance(t *testing.T) {
 	for _, tt := range short.Part(t, 1, []struct{ nodes, dead int }{{1, 0}, {3, 0}, {5, 2}}) {
 		t.Run(fmt.Sprintf("%d nodes, %d dead", tt.nodes, tt.dead), func(t *testing.T) {
-			conformance.RunBackend(t, conformance.Harness{
+			h := conformance.Harness{
 				Bubble: virtual.Test, Verifies: true,
 				Store: func(t testing.TB) conformance.Store { return simulated(t, tt.nodes, tt.dead) },
-			})
+			}
+			conformance.RunBackend(t, h)
+			conformance.RunSemaphore(t, h)
+			conformance.RunRWLock(t, h)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/placestest"
 	"github.com/golocker/locker/rwlock"
 )
@@ -22,6 +23,9 @@ const (
 	intent = "{" + key + "}#rwintent"
 	gate   = "{" + key + "}#rwgate"
 )
+
+// The public suite, on each kind of store.
+func TestConformance(t *testing.T) { placestest.Conform(t, conformance.RunRWLock) }
 
 // world is what a test runs in.
 type world struct{ *placestest.World }

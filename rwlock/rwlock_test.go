@@ -67,27 +67,6 @@ func TestNoWriterBesideAReader(t *testing.T) {
 	})
 }
 
-// Readers that wait for a writer are let in together, and an upgradeable holder is beside them.
-func TestReadersBesideEachOther(t *testing.T) {
-	stores(t, func(w *world) {
-		written := w.lock(w.process().Exclusive())
-		var waiting []<-chan locker.Lease
-		for range 10 {
-			waiting = append(waiting, w.waiting(w.process().Shared()))
-		}
-		waiting = append(waiting, w.waiting(w.process().Upgradeable()))
-		w.Unlock(written)
-		var leases []locker.Lease
-		for _, got := range waiting {
-			leases = append(leases, <-got)
-		}
-		w.refused(w.process().Exclusive())
-		w.refused(w.process().Upgradeable())
-		w.Unlock(leases...)
-		w.empty()
-	})
-}
-
 // A free lock costs a call of the store. Where the store acquires one lock at a time, there are two more, for the
 // gates.
 func TestCostOfAFreeLock(t *testing.T) {
@@ -154,57 +133,6 @@ func TestOrderBetweenTheClasses(t *testing.T) {
 			w.Errorf("served in the order %v", order)
 		}
 		w.empty()
-	})
-}
-
-// The slot of a reader that crashes is free when its own TTL has ended, whatever the TTL of others.
-func TestCrashedReader(t *testing.T) {
-	stores(t, func(w *world) {
-		long := w.lock(w.process().Shared(), locker.TTL(time.Hour))
-		crashes := w.Client()
-		w.lock(rwlock.New(crashes).Shared(), locker.TTL(ttl))
-		_ = crashes.Close() // renews no more, and releases nothing
-		start := time.Now()
-		w.Unlock(long)
-		written := w.lock(w.process().Exclusive())
-		if took := time.Since(start); took < ttl-10*time.Millisecond || took > ttl+time.Second {
-			w.Errorf("served %v after the crash, want about %v", took, ttl)
-		}
-		w.Unlock(written)
-	})
-}
-
-// A caller that leaves, at whatever moment, leaves nothing behind, and its MinHold applies to nothing.
-func TestCallersThatLeave(t *testing.T) {
-	stores(t, func(w *world) {
-		for i := range 10 {
-			held := w.lock(w.process().Shared())
-			if i%2 == 0 {
-				w.Unlock(held)
-				held = w.lock(w.process().Exclusive())
-			}
-			var all sync.WaitGroup
-			for range 3 {
-				rw := w.process()
-				for _, l := range []locker.Locker{rw.Shared(), rw.Exclusive(), rw.Upgradeable()} {
-					all.Go(func() {
-						ctx, cancel := context.WithTimeout(w.Context(), rand.N(20*time.Millisecond))
-						defer cancel()
-						lease, err := l.Lock(ctx, key, locker.TTL(ttl), locker.MinHold(time.Hour))
-						switch {
-						case err == nil && i%2 == 1 && held.Err() == nil:
-							_ = lease.Unlock(context.WithoutCancel(ctx))
-						case !errors.Is(err, context.DeadlineExceeded):
-							w.Error(err)
-						}
-					})
-				}
-			}
-			all.Wait()
-			w.Unlock(held)
-			time.Sleep(2 * time.Hour) // until the MinHold of readers that were served is over
-			w.empty()
-		}
 	})
 }
 

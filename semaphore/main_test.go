@@ -1,13 +1,13 @@
 package semaphore_test
 
 import (
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/placestest"
 	"github.com/golocker/locker/semaphore"
 )
@@ -18,6 +18,9 @@ const (
 	key = "exports"
 	ttl = 3 * time.Second
 )
+
+// The public suite, on each kind of store.
+func TestConformance(t *testing.T) { placestest.Conform(t, conformance.RunSemaphore) }
 
 // world is what a test runs in.
 type world struct{ *placestest.World }
@@ -48,38 +51,4 @@ func (w *world) empty(n int) {
 		return
 	}
 	w.Unlock(lease)
-}
-
-// judge knows who has which permit.
-type judge struct {
-	mu      sync.Mutex
-	holders map[int]uint64 // the token of the holder, by slot
-	last    map[int]uint64 // the greatest token, by slot
-	most    int
-}
-
-func (j *judge) enter(t *testing.T, p *semaphore.Permit) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.holders == nil {
-		j.holders, j.last = map[int]uint64{}, map[int]uint64{}
-	}
-	for _, slot := range p.Slots() {
-		if token, ok := j.holders[slot]; ok {
-			t.Errorf("slot %d has two holders, %d and %d", slot, token, p.Fence())
-		}
-		if p.Fence() <= j.last[slot] {
-			t.Errorf("slot %d: token %d after %d", slot, p.Fence(), j.last[slot])
-		}
-		j.holders[slot], j.last[slot] = p.Fence(), p.Fence()
-	}
-	j.most = max(j.most, len(j.holders))
-}
-
-func (j *judge) leave(p *semaphore.Permit) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, slot := range p.Slots() {
-		delete(j.holders, slot)
-	}
 }

@@ -3,7 +3,6 @@ package semaphore_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,34 +19,6 @@ import (
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/semaphore"
 )
-
-// Callers of several processes and weights: never more than n permits are held, no slot twice, and all are served.
-func TestAtMostNHolders(t *testing.T) {
-	stores(t, func(w *world) {
-		const n, clients, callers, rounds = 3, 4, 3, 20
-		var j judge
-		var all sync.WaitGroup
-		for range clients {
-			s := semaphore.New(w.Client(), n)
-			for i := range callers {
-				all.Go(func() {
-					for range rounds {
-						p := w.lock(s.Weight(1 + i%n))
-						j.enter(w.T, p)
-						time.Sleep(rand.N(10 * time.Millisecond))
-						j.leave(p)
-						w.Unlock(p)
-					}
-				})
-			}
-		}
-		all.Wait()
-		if j.most != n {
-			w.Errorf("at most %d permits were held at a time, want %d", j.most, n)
-		}
-		w.empty(n)
-	})
-}
 
 // A free permit costs one call of the store, or two and the release of the gate.
 func TestCostOfAFreePermit(t *testing.T) {
@@ -66,41 +37,6 @@ func TestCostOfAFreePermit(t *testing.T) {
 		}
 		w.Unlock(p)
 		w.empty(3)
-	})
-}
-
-// Who came first is served first, whatever the weights, and nobody who does not wait overtakes those who do.
-func TestOrderOfArrival(t *testing.T) {
-	stores(t, func(w *world) {
-		if !w.Queues {
-			return
-		}
-		const n = 2
-		held := w.lock(semaphore.New(w.Client(), n).Weight(n))
-		var mu sync.Mutex
-		var order []int
-		var all sync.WaitGroup
-		for i := range 6 {
-			s := semaphore.New(w.Client(), n).Weight(1 + i%2)
-			all.Go(func() {
-				p := w.lock(s, locker.NoLocalHandover())
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				time.Sleep(time.Second)
-				w.Unlock(p)
-			})
-			time.Sleep(10 * time.Millisecond)
-		}
-		if _, err := semaphore.New(w.Client(), n).TryLock(w.Context(), key); !errors.Is(err, locker.ErrHeld) {
-			w.Errorf("TryLock while others wait: %v", err)
-		}
-		w.Unlock(held)
-		all.Wait()
-		if !slices.IsSorted(order) {
-			w.Errorf("served in the order %v", order)
-		}
-		w.empty(n)
 	})
 }
 
@@ -160,67 +96,6 @@ func TestWaitersDoNotPoll(t *testing.T) {
 		}
 		w.Unlock(a)
 		w.empty(2)
-	})
-}
-
-// The permit of a holder that crashes is free when its TTL has ended.
-func TestCrashedHolder(t *testing.T) {
-	stores(t, func(w *world) {
-		crashes := w.Client()
-		w.lock(semaphore.New(crashes, 1))
-		_ = crashes.Close() // renews no more, and releases nothing
-		start := time.Now()
-		p := w.lock(semaphore.New(w.Client(), 1))
-		if took := time.Since(start); took < ttl-10*time.Millisecond || took > ttl+time.Second {
-			w.Errorf("served %v after the crash, want about %v", took, ttl)
-		}
-		w.Unlock(p)
-	})
-}
-
-// Programs with different limits: nobody takes a slot beyond its own limit.
-func TestDifferentLimits(t *testing.T) {
-	stores(t, func(w *world) {
-		small, large := semaphore.New(w.Client(), 2), semaphore.New(w.Client(), 4)
-		a, b := w.lock(small), w.lock(small)
-		if a.Slot() > 1 || b.Slot() > 1 {
-			w.Errorf("slots %d and %d", a.Slot(), b.Slot())
-		}
-		c, d := w.lock(large), w.lock(large)
-		for _, s := range []*semaphore.Semaphore{small, large} {
-			if _, err := s.TryLock(w.Context(), key); !errors.Is(err, locker.ErrHeld) {
-				w.Errorf("TryLock of four that are held: %v", err)
-			}
-		}
-		for _, p := range []*semaphore.Permit{a, b, c, d} {
-			w.Unlock(p)
-		}
-		w.empty(4)
-	})
-}
-
-// A caller that leaves, at whatever moment, leaves nothing behind, and its MinHold applies to nothing.
-func TestCallersThatLeave(t *testing.T) {
-	stores(t, func(w *world) {
-		const n = 3
-		for range 30 {
-			p := w.lock(semaphore.New(w.Client(), n))
-			var all sync.WaitGroup
-			for range 4 {
-				s := semaphore.New(w.Client(), n).Weight(n)
-				all.Go(func() {
-					ctx, cancel := context.WithTimeout(w.Context(), rand.N(20*time.Millisecond))
-					defer cancel()
-					_, err := s.Lock(ctx, key, locker.TTL(ttl), locker.MinHold(time.Hour))
-					if !errors.Is(err, context.DeadlineExceeded) {
-						w.Errorf("a call that wants all permits, of which one is held: %v", err)
-					}
-				})
-			}
-			all.Wait()
-			w.Unlock(p)
-			w.empty(n)
-		}
 	})
 }
 

@@ -51,7 +51,7 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 	for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(personalities))) {
 		p := personalities[name]
 		t.Run(name, func(t *testing.T) {
-			conformance.RunBackend(t, conformance.Harness{
+			h := conformance.Harness{
 				Bubble: virtual.Test, FIFO: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 				Store: func(testing.TB) conformance.Store {
 					var wire simnode.Wire
@@ -75,7 +75,10 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 						LoseMessages: wire.Deafen,
 					}
 				},
-			})
+			}
+			conformance.RunBackend(t, h)
+			conformance.RunSemaphore(t, h)
+			conformance.RunRWLock(t, h)
 		})
 	}
 }

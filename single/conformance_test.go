@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
@@ -52,6 +53,35 @@ func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver)
 			}
 		},
 	})
+}
+
+// Semaphores, readers and writers, with and without a restart guard.
+func TestSemaphoresReadersAndWriters(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]single.Option{"plain": nil, "guard": {single.Guard(time.Hour)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				h := conformance.Harness{FIFO: true, Store: func(t testing.TB) conformance.Store {
+					s := redistest.Start(t)
+					if len(opts) > 0 {
+						d := build(t, s.Addr())
+						if err := single.Bootstrap(t.Context(), d, opts...); err != nil {
+							t.Fatal(err)
+						}
+						_ = d.Close()
+					}
+					return conformance.Store{
+						Client: func() locker.Locker { return single.New(build(t, s.Addr()), opts...) },
+						Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+						Left:   left(t, s),
+					}
+				}}
+				conformance.RunSemaphore(t, h)
+				conformance.RunRWLock(t, h)
+			})
+		})
+	}
 }
 
 // Clients with different drivers on one server exclude each other.

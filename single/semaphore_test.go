@@ -9,35 +9,12 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/semaphore"
 	"github.com/golocker/locker/single"
 )
-
-// Clients contend for permits, with and without a restart guard.
-func TestPermitsOnAServer(t *testing.T) {
-	t.Parallel()
-	for i, opts := range [][]single.Option{nil, {single.Guard(time.Minute)}} {
-		each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-			s := redistest.Start(t)
-			if i == 1 {
-				d := build(t, s.Addr())
-				if err := single.Bootstrap(t.Context(), d, opts...); err != nil {
-					t.Fatal(err)
-				}
-				_ = d.Close()
-			}
-			var clients []locker.Locker
-			for range 4 {
-				clients = append(clients, closing(t, single.New(build(t, s.Addr()), opts...)))
-			}
-			contention.Permits(t, clients, 3)
-		})
-	}
-}
 
 // A free permit costs one call of one script, and so does each of those that are free beside others that are held.
 func TestFreePermitIsOneCommand(t *testing.T) {

@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 		run = conformance.RunLocker
 	}
 	shared := etcdtest.Start(t)
-	run(t, conformance.Harness{
+	h := conformance.Harness{
 		MinTTL: time.Second, Granularity: time.Second, FIFO: true, Labels: true, Verifies: true, Wanted: true,
 		Store: func(t testing.TB) conformance.Store {
 			m := shared
@@ -56,7 +56,10 @@ func TestConformance(t *testing.T) {
 				Restart:   func() { s.private(shared).Restart() },
 			}
 		},
-	})
+	}
+	run(t, h)
+	conformance.RunSemaphore(t, h)
+	conformance.RunRWLock(t, h)
 }
 
 // store is a part of an etcd of one member, behind a relay.

@@ -117,4 +117,6 @@ func TestConformance(t *testing.T) {
 	} else {
 		conformance.RunBackend(t, h)
 	}
+	conformance.RunSemaphore(t, h)
+	conformance.RunRWLock(t, h)
 }

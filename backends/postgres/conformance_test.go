@@ -43,7 +43,6 @@ func TestOneServer(t *testing.T) {
 		"Turns":                     testTurns,
 		"PgBouncer":                 testPgBouncer,
 		"RoundTrips":                testRoundTrips,
-		"Permits":                   testPermits,
 		"FreePermit":                testFreePermit,
 		"StepsAtTheSameTime":        testStepsAtTheSameTime,
 		"WaitsForTheDisk":           testWaitsForTheDisk,
@@ -64,7 +63,7 @@ const restarting = "FenceSurvivesRestart"
 
 // All properties. Each has a prefix of its own, and a network of its own that fails: the others do not notice.
 func testConformance(t *testing.T, shared *pgtest.Server) {
-	conformance.RunBackend(t, conformance.Harness{
+	h := conformance.Harness{
 		FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 		Store: func(t testing.TB) conformance.Store {
 			s, own := shared, path.Base(t.Name()) == restarting
@@ -100,5 +99,8 @@ func testConformance(t *testing.T, shared *pgtest.Server) {
 			}
 			return store
 		},
-	})
+	}
+	conformance.RunBackend(t, h)
+	conformance.RunSemaphore(t, h)
+	conformance.RunRWLock(t, h)
 }

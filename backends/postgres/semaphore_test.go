@@ -10,22 +10,9 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/postgres"
-	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/semaphore"
 )
-
-// Clients contend for permits.
-func testPermits(t *testing.T, s *pgtest.Server) {
-	prefix := newPrefix()
-	var clients []locker.Locker
-	for range 4 {
-		l := postgres.New(pool(t, s.URL("postgres")), postgres.Prefix(prefix))
-		t.Cleanup(func() { must(t, "Close", l.Close()) })
-		clients = append(clients, l)
-	}
-	contention.Permits(t, clients, 3)
-}
 
 // A free permit is one statement.
 func testFreePermit(t *testing.T, s *pgtest.Server) {

@@ -70,7 +70,7 @@ var rules = map[string]struct {
 		"go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"},
 		"the SDK and its exporters are the program's choice"},
 	"/middleware/retry": {[]string{module}, "a middleware knows the interface and no store"},
-	"/conformance": {[]string{module, module + "/drivers"},
+	"/conformance": {[]string{module, module + "/drivers", module + "/semaphore", module + "/rwlock"},
 		"outside authors run the suite with nothing but the standard library"},
 	"/middleware/logging": {[]string{module}, "a middleware knows the interface and no store"},
 	"/internal/child":     {nil, "it starts processes of any kind"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -24,22 +25,44 @@ type World struct {
 	store  locker.Backend
 }
 
+// kinds are the kinds of stores.
+var kinds = []struct {
+	name          string
+	open          func(c *Calls) locker.Backend
+	steps, queues bool
+}{
+	{"in one step", func(c *Calls) locker.Backend { return c }, true, true},
+	{"one by one", func(c *Calls) locker.Backend { return single{c} }, false, true},
+	{"by polling", func(c *Calls) locker.Backend { return poller{c} }, false, false},
+}
+
+func newCalls() *Calls { return &Calls{Backend: memory.NewBackend(), calls: map[string]int{}} }
+
 // Each runs f in virtual time for each kind of store.
 func Each(t *testing.T, f func(w *World)) {
-	for _, kind := range []string{"in one step", "one by one", "by polling"} {
-		t.Run(kind, func(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
-				c := &Calls{Backend: memory.NewBackend(), calls: map[string]int{}}
-				w := &World{T: t, Calls: c, Queues: true}
-				switch kind {
-				case "in one step":
-					w.store, w.Steps = c, true
-				case "one by one":
-					w.store = single{c}
-				default:
-					w.store, w.Queues = poller{c}, false
-				}
-				f(w)
+				c := newCalls()
+				f(&World{T: t, Calls: c, Steps: kind.steps, Queues: kind.queues, store: kind.open(c)})
+			})
+		})
+	}
+}
+
+// Conform runs a suite of package conformance in virtual time for each kind of store.
+func Conform(t *testing.T, suite func(t *testing.T, h conformance.Harness)) {
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			suite(t, conformance.Harness{
+				Bubble: virtual.Test, FIFO: kind.queues,
+				Store: func(testing.TB) conformance.Store {
+					c := newCalls()
+					return conformance.Store{
+						Open:   func() locker.Backend { return kind.open(c) },
+						Delete: func(key string) { _, _ = c.ForceRelease(context.Background(), key, "") },
+					}
+				},
 			})
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -181,13 +180,13 @@ func TestLocksLeftBehindAreNoticed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := contention.NothingLeft(t.Context(), l, []string{"b", "a"}); err == nil {
+		if err := allFree(t.Context(), l, []string{"b", "a"}); err == nil {
 			t.Error("nothing is left while a lock is held")
 		}
 		if err := lease.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if err := contention.NothingLeft(t.Context(), l, []string{"b", "a"}); err != nil {
+		if err := allFree(t.Context(), l, []string{"b", "a"}); err != nil {
 			t.Error(err)
 		}
 		if err := l.Close(); err != nil {

@@ -1,0 +1,569 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/rwlock"
+)
+
+// RWLock is what one process uses to read and write: Lockers for the same keys.
+type RWLock struct {
+	Shared    locker.Locker // of readers
+	Exclusive locker.Locker // of writers
+
+	// Upgradeable is the Locker of readers that may become writers, by Upgrade. Downgrade makes a writer a reader. Both
+	// are as in package rwlock. The properties that need what is nil leave it out, or are skipped.
+	Upgradeable        locker.Locker
+	Upgrade, Downgrade func(ctx context.Context, lease locker.Lease) (locker.Lease, error)
+}
+
+// RunRWLock checks that locks for readers and writers work over the store, with one subtest per property. They are
+// those of package rwlock, unless the harness has others.
+func RunRWLock(t *testing.T, h Harness) {
+	if h.Store == nil {
+		t.Fatal("conformance: Harness needs Store")
+	}
+	run(t, h, h.Bubble, rwlockProperties)
+}
+
+var rwlockProperties = []property[Harness]{
+	{
+		"ReadersAreTogether",
+		"Readers of all clients hold a key at the same time, beside at most one upgradeable holder, whether the key was " +
+			"free or they waited for a writer.",
+		"Readers that exclude each other gain nothing over a lock; two upgradeable holders that become writers would wait " +
+			"for each other.",
+		readersAreTogether,
+	},
+	{
+		"WriterIsAlone",
+		"While a key has a writer, it has no reader, no upgradeable holder and no other writer, across all clients of the " +
+			"store.",
+		"A reader beside a writer reads what is half written.",
+		writerIsAlone,
+	},
+	{
+		"WriterWaitsForReaders",
+		"A writer waits until all readers that came before it have left; those that come while it waits are refused or " +
+			"wait behind it.",
+		"Among many readers there is always one: a writer that later ones may overtake never comes.",
+		writerWaitsForReaders,
+	},
+	{
+		"ReaderPrecedesLaterWriters",
+		"A reader that waits is served before a writer that has come after it and waits behind another writer.",
+		"Among many writers a reader would never come.",
+		readerPrecedesLaterWriters,
+	},
+	{
+		"UpgradeLeavesNoGap",
+		"Upgrade waits until all readers have left, makes the upgradeable holder a writer before all writers that wait, " +
+			"and ends the lease that it was given.",
+		"What the caller has read, and decides by, would be changed by another writer before it writes.",
+		upgradeLeavesNoGap,
+	},
+	{
+		"DowngradeLeavesNoGap",
+		"Downgrade makes a writer a reader before all writers that wait, lets other readers in, and ends the lease that it " +
+			"was given.",
+		"What the caller has written, and goes on to read, would be changed by another writer.",
+		downgradeLeavesNoGap,
+	},
+	{
+		"LostPartIsTold",
+		"If the store loses a lock that the lease of a reader or writer is made of, the lease ends with ErrLost within one " +
+			"TTL, and Unlock reports ErrNotHeld.",
+		"A writer that goes on without one of its locks has a reader beside it.",
+		lostPartIsTold,
+	},
+	{
+		"CrashedHolderExpires",
+		"What a reader or a writer holds that has crashed is free when its own TTL is over, whatever TTL others have, and " +
+			"not before its Until.",
+		"A crash would keep all writers out for ever, or let them in while the reader still works.",
+		crashedHolderExpires,
+	},
+	{
+		"CancelledReadersAndWritersLeaveNothing",
+		"Lock and TryLock leave nothing behind, neither what they have acquired nor what others wait for, at whatever " +
+			"moment their context ends.",
+		"A part of what a writer needs keeps all other writers out for a whole TTL.",
+		cancelledReadersAndWritersLeaveNothing,
+	},
+	{
+		"TokensOfReadersAndWriters",
+		"The fencing token of a writer is greater than those of all readers and writers before it, and that of a reader is " +
+			"greater than those of all writers before it, also after Upgrade and Downgrade.",
+		"The protected resource refuses smaller tokens: it refuses the real writer, or accepts a stale one.",
+		tokensOfReadersAndWriters,
+	},
+	{
+		"HolderDoesNotWaitForItself",
+		"Lock fails at once with ErrReentrant if its context carries a lease of the same key, whichever kinds they are; " +
+			"other keys can be locked.",
+		"A reader that asks again waits for the writer in between, which waits for the reader.",
+		holderDoesNotWaitForItself,
+	},
+}
+
+// rwlocks makes an RWLock for each of n clients of a fresh store.
+func rwlocks(t testing.TB, h Harness, n int) ([]RWLock, Store) {
+	t.Helper()
+	ls, s := clients(t, h, n)
+	rws := make([]RWLock, n)
+	for i, l := range ls {
+		if h.RWLock != nil {
+			rws[i] = h.RWLock(l)
+		} else {
+			rws[i] = packageRWLock(l)
+		}
+	}
+	return rws, s
+}
+
+// packageRWLock makes an RWLock of package rwlock.
+func packageRWLock(l locker.Locker) RWLock {
+	rw := rwlock.New(l)
+	return RWLock{
+		Shared: rw.Shared(), Exclusive: rw.Exclusive(),
+		Upgradeable: rw.Upgradeable(), Upgrade: rwlock.Upgrade, Downgrade: rwlock.Downgrade,
+	}
+}
+
+// kinds returns the Lockers.
+func (rw RWLock) kinds() []locker.Locker {
+	ls := []locker.Locker{rw.Shared, rw.Exclusive}
+	if rw.Upgradeable != nil {
+		ls = append(ls, rw.Upgradeable)
+	}
+	return ls
+}
+
+// read acquires key, which readers can hold now or soon. Unlike TryLock, the call waits for what others still clean up.
+func (rw RWLock) read(t testing.TB, key string) locker.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+	defer cancel()
+	start := time.Now()
+	lease, err := rw.Shared.Lock(ctx, key, locker.TTL(longTTL))
+	prompt(t, start)
+	if err != nil {
+		t.Fatalf("Lock of a reader beside readers: expected a lease, seen %v", err)
+	}
+	return lease
+}
+
+// holder is a kind of holder, in the order of RWLock.kinds.
+type holder int
+
+const (
+	reader holder = iota
+	writer
+	upgrader
+)
+
+// traffic judges who has a key.
+type traffic struct {
+	mu            sync.Mutex
+	in            [3]int // holders, by kind
+	newest, wrote uint64 // the greatest token of all that have held it, and of writers
+}
+
+// enters records a holder beside those that are in.
+func (j *traffic) enters(t testing.TB, h holder) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.in[h]++
+	readers, writers, upgraders := j.in[reader], j.in[writer], j.in[upgrader]
+	if writers+upgraders > 1 || writers == 1 && readers > 0 {
+		t.Errorf("expected a writer by itself, or readers with one upgradeable holder, seen %d readers, %d writers and "+
+			"%d upgradeable holders at once", readers, writers, upgraders)
+	}
+}
+
+func (j *traffic) leaves(h holder) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.in[h]--
+}
+
+// tokened checks the token of somebody who holds the key.
+func (j *traffic) tokened(t testing.TB, h holder, fence uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if h != writer {
+		if fence <= j.wrote {
+			t.Errorf("a reader: expected a token greater than %d, which a writer had before, seen %d", j.wrote, fence)
+		}
+		j.newest = max(j.newest, fence)
+		return
+	}
+	if fence <= j.newest {
+		t.Errorf("a writer: expected a token greater than %d, which somebody had before, seen %d", j.newest, fence)
+	}
+	j.newest, j.wrote = fence, fence
+}
+
+func readersAreTogether(t testing.TB, h Harness) {
+	rws, _ := rwlocks(t, h, 3)
+	var held []locker.Lease
+	for _, opts := range [][]locker.Option{nil, {locker.TTL(longTTL)}} {
+		for _, rw := range rws {
+			held = append(held, lock(t, rw.Shared, "k", opts...))
+		}
+	}
+	held = append(held, rws[0].read(t, "k"))
+	if rws[0].Upgradeable != nil {
+		held = append(held, lock(t, rws[1].Upgradeable, "k", locker.TTL(longTTL)))
+		wantHeld(t, rws[2].Upgradeable, "k")
+	}
+	wantHeld(t, rws[2].Exclusive, "k")
+	for _, lease := range held {
+		unlock(t, lease)
+	}
+	written, _ := acquireWhenFree(t, rws[0].Exclusive, "k")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*hangLimit)
+	defer cancel()
+	var ws []*waiter
+	for i, rw := range rws {
+		l := rw.Shared
+		if i == 2 && rw.Upgradeable != nil {
+			l = rw.Upgradeable
+		}
+		w := wait(ctx, l, "k")
+		w.settle(stall)
+		ws = append(ws, w)
+	}
+	unlock(t, written)
+	for _, w := range ws {
+		await(t, "all readers that wait for a writer to be served", w.done, hangLimit)
+	}
+	for _, w := range ws {
+		w.serve(t, "of a reader behind a writer")
+	}
+}
+
+func writerIsAlone(t testing.TB, h Harness) {
+	const rounds = 3
+	rws, _ := rwlocks(t, h, 3)
+	written := lock(t, rws[0].Exclusive, "k", locker.TTL(longTTL))
+	for _, rw := range rws {
+		for _, l := range rw.kinds() {
+			wantHeld(t, l, "k")
+		}
+	}
+	unlock(t, written)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*hangLimit)
+	defer cancel()
+	var j traffic
+	var wg sync.WaitGroup
+	contend := func(h holder, l locker.Locker, opts ...locker.Option) {
+		wg.Go(func() {
+			for range rounds {
+				lease, err := l.Lock(ctx, "k", opts...)
+				if err != nil {
+					t.Errorf("Lock beside readers and writers: expected a lease, seen %v", err)
+					return
+				}
+				j.enters(t, h)
+				time.Sleep(time.Millisecond)
+				j.leaves(h)
+				unlock(t, lease)
+			}
+		})
+	}
+	for _, rw := range rws {
+		contend(reader, rw.Shared) // callers of a process may share what they have
+		for kind, l := range rw.kinds() {
+			contend(holder(kind), l, locker.TTL(longTTL))
+		}
+	}
+	wg.Wait()
+}
+
+func writerWaitsForReaders(t testing.TB, h Harness) {
+	rws, _ := rwlocks(t, h, 3)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
+	defer cancel()
+	before := []locker.Lease{rws[0].read(t, "k"), rws[1].read(t, "k")}
+	writes := wait(ctx, rws[2].Exclusive, "k")
+	writes.settle(stall)
+	for _, rw := range rws[:2] {
+		refused := func() bool { // at once, or when the writer has all locks that were free
+			lease, err := rw.Shared.TryLock(ctx, "k")
+			if err == nil {
+				unlock(t, lease)
+			}
+			return errors.Is(err, locker.ErrHeld)
+		}
+		if !until(slack, refused) {
+			t.Errorf("TryLock of a reader while a writer waits: expected ErrHeld, seen it granted for %v", slack)
+		}
+	}
+	late := wait(ctx, rws[0].Shared, "k")
+	late.settle(stall)
+	for i, lease := range before {
+		if writes.returned() {
+			t.Errorf("a writer and %d readers: expected it to wait, seen it return: %v", len(before)-i, writes.err)
+		}
+		unlock(t, lease)
+	}
+	await(t, "the writer to be served when the readers have left", writes.done, 2*slack)
+	if late.returned() {
+		t.Errorf("a reader that came after a writer: expected it to wait, seen it return before the writer has left: %v",
+			late.err)
+	}
+	writes.serve(t, "of a writer behind readers")
+	late.serve(t, "of a reader behind a writer")
+}
+
+// returned reports whether the call has returned.
+func (w *waiter) returned() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func readerPrecedesLaterWriters(t testing.TB, h Harness) {
+	if !h.FIFO {
+		t.Skip("the harness does not declare FIFO")
+	}
+	rws, _ := rwlocks(t, h, 3)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
+	defer cancel()
+	for range 3 { // a reader that polls may come before the second writer by chance
+		written, _ := acquireWhenFree(t, rws[0].Exclusive, "k")
+		var ws []*waiter
+		for _, l := range []locker.Locker{rws[1].Exclusive, rws[2].Shared, rws[0].Exclusive} {
+			w := wait(ctx, l, "k")
+			w.settle(stall)
+			ws = append(ws, w)
+		}
+		unlock(t, written)
+		order := served(t, "of readers and writers behind a writer", ws)
+		if slices.Index(order, 1) > slices.Index(order, 2) {
+			t.Fatalf("a writer, a reader and a writer that wait: expected the reader before the second writer, seen the "+
+				"order %v", order)
+		}
+	}
+}
+
+func upgradeLeavesNoGap(t testing.TB, h Harness) {
+	rws, _ := rwlocks(t, h, 3)
+	if rws[0].Upgradeable == nil || rws[0].Upgrade == nil {
+		t.Skip("the RWLock has no Upgradeable, or no Upgrade")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
+	defer cancel()
+	before := lock(t, rws[0].Upgradeable, "k", locker.TTL(longTTL))
+	reads := rws[1].read(t, "k")
+	other := wait(ctx, rws[2].Exclusive, "k")
+	other.settle(stall)
+	upgrade := waitIn(ctx, func(ctx context.Context) (locker.Lease, error) { return rws[0].Upgrade(ctx, before) })
+	upgrade.settle(stall)
+	if upgrade.returned() {
+		t.Fatalf("Upgrade beside a reader: expected it to wait, seen it return: %v", upgrade.err)
+	}
+	unlock(t, reads)
+	await(t, "Upgrade to return when the readers have left", upgrade.done, 2*slack)
+	if upgrade.err != nil {
+		t.Fatalf("Upgrade: expected a lease, seen %v", upgrade.err)
+	}
+	if other.returned() {
+		t.Errorf("Upgrade while a writer waits: expected that to wait on, seen it return: %v", other.err)
+	}
+	wantEnded(t, "Upgrade", before)
+	wantHeld(t, rws[1].Shared, "k")
+	unlock(t, upgrade.lease)
+	other.serve(t, "of a writer behind one that was upgraded")
+}
+
+// wantEnded checks that a lease has ended because another one has taken its place.
+func wantEnded(t testing.TB, by string, lease locker.Lease) {
+	t.Helper()
+	if err := lease.Err(); !errors.Is(err, locker.ErrUnlocked) || !isDone(lease) {
+		t.Errorf("a lease after its %s: expected ErrUnlocked and Done closed, seen Err %v, Done closed %v", by, err,
+			isDone(lease))
+	}
+	wantError(t, "Unlock of a lease after its "+by, lease.Unlock(t.Context()), locker.ErrUnlocked)
+}
+
+func downgradeLeavesNoGap(t testing.TB, h Harness) {
+	rws, _ := rwlocks(t, h, 3)
+	if rws[0].Downgrade == nil {
+		t.Skip("the RWLock has no Downgrade")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
+	defer cancel()
+	for _, waits := range []bool{false, true} {
+		before, _ := acquireWhenFree(t, rws[0].Exclusive, "k")
+		var next *waiter
+		if waits {
+			next = wait(ctx, rws[1].Exclusive, "k")
+			next.settle(stall)
+		}
+		reads, err := rws[0].Downgrade(ctx, before)
+		if err != nil {
+			t.Fatalf("Downgrade: expected a lease, seen %v", err)
+		}
+		wantEnded(t, "Downgrade", before)
+		wantHeld(t, rws[2].Exclusive, "k")
+		if !waits {
+			unlock(t, rws[1].read(t, "k"))
+			unlock(t, reads)
+			continue
+		}
+		if next.returned() {
+			t.Errorf("Downgrade while a writer waits: expected that to wait on, seen it return: %v", next.err)
+		}
+		unlock(t, reads)
+		next.serve(t, "of a writer behind one that was downgraded")
+	}
+}
+
+// partsTTL is short for leases that are made of many locks. In real time, some stores need a moment for each of them.
+func (h Harness) partsTTL() time.Duration {
+	if h.Bubble != nil {
+		return h.short()
+	}
+	return h.ttl(2 * time.Second)
+}
+
+func lostPartIsTold(t testing.TB, h Harness) {
+	rws, s := rwlocks(t, h, 2)
+	if s.Delete == nil {
+		t.Skip("the harness has no Delete")
+	}
+	ttl := h.partsTTL()
+	for _, l := range []locker.Locker{rws[0].Shared, rws[0].Exclusive} {
+		lease, _ := acquireWhenFree(t, l, "k", locker.TTL(ttl))
+		h.wantLoss(t, s, lease, ttl)
+		wantAllFree(t, rws[1].Exclusive, "k")
+	}
+}
+
+func crashedHolderExpires(t testing.TB, h Harness) {
+	rws, _ := rwlocks(t, h, 3)
+	ttl := h.partsTTL()
+	stays := rws[1].read(t, "read")
+	var ends []time.Time
+	crash := func(l locker.Locker, key string) locker.Lease {
+		lease := lock(t, l, key, locker.TTL(ttl), locker.NoRenewal())
+		ends = append(ends, time.Now().Add(ttl))
+		return lease
+	}
+	reads, writes := crash(rws[0].Shared, "read"), crash(rws[0].Exclusive, "written")
+	unlock(t, stays)
+	until := reads.Until()
+	next, at := nextHolder(t, rws[2].Exclusive, "read", true)
+	h.wantExpired(t, "what a reader held that has crashed", until, ends[0], at)
+	unlock(t, next)
+	until = writes.Until()
+	next, at = nextHolder(t, rws[2].Shared, "written", false)
+	h.wantExpired(t, "what a writer held that has crashed", until, ends[1], at)
+	unlock(t, next)
+}
+
+func cancelledReadersAndWritersLeaveNothing(t testing.TB, h Harness) {
+	rws, s := rwlocks(t, h, 3)
+	sweep(t, 12, append(rws[0].kinds(), rws[1].Exclusive)...)
+	reads := rws[2].read(t, "k")
+	waitInVain(t, rws[0].Exclusive, rws[1].Exclusive)
+	unlock(t, reads)
+	written, _ := acquireWhenFree(t, rws[2].Exclusive, "k")
+	waitInVain(t, append(rws[0].kinds(), rws[1].Shared)...)
+	unlock(t, written)
+	wantNothingLeft(t, s, rws[0].Exclusive)
+}
+
+func tokensOfReadersAndWriters(t testing.TB, h Harness) {
+	needFencing(t, h)
+	const rounds = 3
+	rws, _ := rwlocks(t, h, 2)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*hangLimit)
+	defer cancel()
+	var j traffic
+	var wg sync.WaitGroup
+	contend := func(once func() (locker.Lease, error)) {
+		wg.Go(func() {
+			for range rounds {
+				lease, err := once()
+				if err != nil {
+					t.Errorf("Lock, Upgrade or Downgrade beside readers and writers: expected a lease, seen %v", err)
+					return
+				}
+				unlock(t, lease)
+			}
+		})
+	}
+	acquire := func(h holder, l locker.Locker) (locker.Lease, error) {
+		lease, err := l.Lock(ctx, "k", locker.TTL(longTTL))
+		if err == nil {
+			j.tokened(t, h, lease.Fence())
+		}
+		return lease, err
+	}
+	for _, rw := range rws {
+		contend(func() (locker.Lease, error) { return acquire(reader, rw.Shared) })
+		contend(func() (locker.Lease, error) {
+			lease, err := acquire(writer, rw.Exclusive)
+			if err != nil || rw.Downgrade == nil {
+				return lease, err
+			}
+			fence := lease.Fence()
+			lease, err = rw.Downgrade(ctx, lease)
+			if err == nil && lease.Fence() < fence {
+				t.Errorf("Downgrade: expected a token not smaller than the writer's %d, seen %d", fence, lease.Fence())
+			}
+			return lease, err
+		})
+		if rw.Upgradeable == nil || rw.Upgrade == nil {
+			continue
+		}
+		contend(func() (locker.Lease, error) {
+			lease, err := acquire(reader, rw.Upgradeable)
+			if err != nil {
+				return nil, err
+			}
+			if lease, err = rw.Upgrade(ctx, lease); err == nil {
+				j.tokened(t, writer, lease.Fence())
+			}
+			return lease, err
+		})
+	}
+	wg.Wait()
+}
+
+func holderDoesNotWaitForItself(t testing.TB, h Harness) {
+	rws, _ := rwlocks(t, h, 1)
+	for _, first := range rws[0].kinds() {
+		lease, _ := acquireWhenFree(t, first, "k")
+		ctx, cancel := locker.WithLease(t.Context(), lease)
+		defer cancel()
+		for _, second := range rws[0].kinds() {
+			const what = "Lock of a key of which the context carries a lease"
+			err := within(t, what, 0, func() error {
+				_, err := second.Lock(ctx, "k", locker.TTL(longTTL))
+				return err
+			})
+			if !errors.Is(err, locker.ErrReentrant) {
+				t.Errorf("%s: expected an error that matches ErrReentrant, seen %v", what, err)
+			}
+		}
+		other, err := first.Lock(ctx, "another", locker.TTL(longTTL))
+		if err != nil {
+			t.Fatalf("Lock of another key than that of which the context carries a lease: expected a lease, seen %v", err)
+		}
+		unlock(t, other)
+		unlock(t, lease)
+	}
+}
