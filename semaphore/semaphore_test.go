@@ -525,6 +525,35 @@ func TestContextThatEndsWithTheAnswer(t *testing.T) {
 	})
 }
 
+// slow is a Locker that returns a lease late, and knows whether somebody has left meanwhile.
+type slow struct {
+	locker.Locker
+	left *atomic.Bool
+}
+
+func (l slow) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	lease, err := l.Locker.TryLock(ctx, key, opts...)
+	if err == nil {
+		time.Sleep(time.Second)
+		l.left.Store(l.left.Load() || ctx.Err() != nil)
+	}
+	return lease, err
+}
+
+// If one of several permits is refused, the requests for the others are not given up: a store undoes those late.
+func TestRefusedTryLockAwaitsAllAnswers(t *testing.T) {
+	stores(t, func(w *world) {
+		p := w.lock(semaphore.New(w.Client(), 3))
+		var left atomic.Bool
+		_, err := semaphore.New(slow{w.Client(), &left}, 3).Weight(3).TryLock(w.Context(), key)
+		if !errors.Is(err, locker.ErrHeld) || left.Load() {
+			t.Errorf("TryLock: %v, a request was given up: %v", err, left.Load())
+		}
+		w.Unlock(p)
+		w.empty(3)
+	})
+}
+
 // Errors name the key that the caller knows.
 func TestErrorsNameTheKey(t *testing.T) {
 	stores(t, func(w *world) {

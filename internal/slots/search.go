@@ -130,7 +130,9 @@ func (s *search) watch(l locker.Lease, key string) {
 	})
 }
 
-// try asks for places one by one at first, and for more at once if that is not enough.
+// try asks for places one by one at first, and for more at once if that is not enough. If one of them is refused, the
+// others are answered before they are given back: what ends without an answer stays taken until the store has undone it,
+// and is in the way of the next call.
 func (s *search) try(opts []locker.Option) error {
 	opts = slotOptions(opts)
 	order := rand.Perm(len(s.group.Slots))
@@ -144,7 +146,7 @@ func (s *search) try(opts []locker.Option) error {
 		}
 		batch := order[:min(len(order), max(missing, size))]
 		order = order[len(batch):]
-		if err := s.ask(batch, s.group.Locker.TryLock, opts); err != nil {
+		if err := s.ask(s.caller, batch, s.group.Locker.TryLock, opts); err != nil {
 			return err
 		}
 	}
@@ -172,7 +174,7 @@ func (s *search) wait(opts []locker.Option) error {
 	case errors.Is(err, errors.ErrUnsupported):
 		order := rand.Perm(len(s.group.Slots))
 		for i := 0; i < min(singles, len(order)-1) && s.n == 1; i++ {
-			err := s.ask(order[i:i+1], s.group.Locker.TryLock, slotOptions(opts))
+			err := s.ask(s.ctx, order[i:i+1], s.group.Locker.TryLock, slotOptions(opts))
 			if faulty(s.ctx, err) {
 				break
 			}
@@ -183,7 +185,7 @@ func (s *search) wait(opts []locker.Option) error {
 	case !errors.Is(err, locker.ErrHeld) && !faulty(s.ctx, err):
 		return s.failed(err)
 	}
-	if err := s.ask(rand.Perm(len(s.group.Slots)), s.group.Locker.Lock, slotOptions(opts)); err != nil {
+	if err := s.ask(s.ctx, rand.Perm(len(s.group.Slots)), s.group.Locker.Lock, slotOptions(opts)); err != nil {
 		return err
 	}
 	if len(s.held.Slots) < s.n {
@@ -201,7 +203,8 @@ func faulty(ctx context.Context, err error) bool {
 // ask calls acquire for the given places, all at once. It returns when the search has as many as it wants, or cannot
 // get them any more.
 func (s *search) ask(
-	places []int, acquire func(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error),
+	ctx context.Context, places []int,
+	acquire func(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error),
 	opts []locker.Option,
 ) error {
 	begin := func(places []int) {
@@ -213,7 +216,7 @@ func (s *search) ask(
 					a.panicked = recover()
 					s.answers <- a
 				}()
-				a.lease, a.err = acquire(s.ctx, s.group.Slots[i], opts...)
+				a.lease, a.err = acquire(ctx, s.group.Slots[i], opts...)
 			}()
 		}
 	}
