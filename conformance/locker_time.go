@@ -27,9 +27,11 @@ func await(t testing.TB, what string, ch <-chan struct{}, limit time.Duration) {
 // successful attempt.
 func acquireWhenFree(t testing.TB, l locker.Locker, key string, opts ...locker.Option) (locker.Lease, time.Time) {
 	t.Helper()
+	var lease locker.Lease
+	var err error
 	for deadline := time.Now().Add(hangLimit); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		asked := time.Now()
-		lease, err := l.TryLock(t.Context(), key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)
+		lease, err = l.TryLock(t.Context(), key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)
 		prompt(t, asked)
 		if err == nil {
 			return lease, time.Now()
@@ -38,7 +40,7 @@ func acquireWhenFree(t testing.TB, l locker.Locker, key string, opts ...locker.O
 			t.Fatalf("TryLock: expected a lease or ErrHeld, seen %v", err)
 		}
 	}
-	t.Fatalf("TryLock: expected the lock to become free within %v, seen ErrHeld for the whole time", hangLimit)
+	t.Fatalf("TryLock: expected the lock to become free within %v, seen %v to the end", hangLimit, err)
 	return nil, time.Time{}
 }
 

@@ -112,9 +112,17 @@ var rwlockProperties = []property[Harness]{
 	},
 }
 
+// busy has a value for each property in progress that takes requests for many locks at once, in real time. With more of
+// them than that, their calls are late because the store and the machine are busy, and not because of a fault.
+var busy = make(chan struct{}, 2)
+
 // rwlocks makes an RWLock for each of n clients of a fresh store.
 func rwlocks(t testing.TB, h Harness, n int) ([]RWLock, Store) {
 	t.Helper()
+	if h.Bubble == nil {
+		busy <- struct{}{}
+		t.Cleanup(func() { <-busy })
+	}
 	ls, s := clients(t, h, n)
 	rws := make([]RWLock, n)
 	for i, l := range ls {
@@ -143,6 +151,15 @@ func (rw RWLock) kinds() []locker.Locker {
 		ls = append(ls, rw.Upgradeable)
 	}
 	return ls
+}
+
+// rounds is how often something is done that takes a request for each of many locks. In real time some stores, and a
+// machine on which much else runs, need seconds for a few hundred of them.
+func (h Harness) rounds() int {
+	if h.Bubble != nil {
+		return 3
+	}
+	return 1
 }
 
 // read acquires key, which readers can hold now or soon. Unlike TryLock, the call waits for what others still clean up.
@@ -250,10 +267,9 @@ func readersAreTogether(t testing.TB, h Harness) {
 }
 
 func writerIsAlone(t testing.TB, h Harness) {
-	const rounds = 3
 	rws, _ := rwlocks(t, h, 3)
 	written := lock(t, rws[0].Exclusive, "k", locker.TTL(longTTL))
-	for _, rw := range rws {
+	for _, rw := range rws[:2] {
 		for _, l := range rw.kinds() {
 			wantHeld(t, l, "k")
 		}
@@ -263,17 +279,17 @@ func writerIsAlone(t testing.TB, h Harness) {
 	defer cancel()
 	var j traffic
 	var wg sync.WaitGroup
-	contend := func(h holder, l locker.Locker, opts ...locker.Option) {
+	contend := func(kind holder, l locker.Locker, opts ...locker.Option) {
 		wg.Go(func() {
-			for range rounds {
+			for range h.rounds() {
 				lease, err := l.Lock(ctx, "k", opts...)
 				if err != nil {
 					t.Errorf("Lock beside readers and writers: expected a lease, seen %v", err)
 					return
 				}
-				j.enters(t, h)
+				j.enters(t, kind)
 				time.Sleep(time.Millisecond)
-				j.leaves(h)
+				j.leaves(kind)
 				unlock(t, lease)
 			}
 		})
@@ -340,7 +356,7 @@ func readerPrecedesLaterWriters(t testing.TB, h Harness) {
 	rws, _ := rwlocks(t, h, 3)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
-	for range 3 { // a reader that polls may come before the second writer by chance
+	for range h.rounds() { // a reader that polls may come before the second writer by chance
 		written, _ := acquireWhenFree(t, rws[0].Exclusive, "k")
 		var ws []*waiter
 		for _, l := range []locker.Locker{rws[1].Exclusive, rws[2].Shared, rws[0].Exclusive} {
@@ -487,7 +503,6 @@ func cancelledReadersAndWritersLeaveNothing(t testing.TB, h Harness) {
 
 func tokensOfReadersAndWriters(t testing.TB, h Harness) {
 	needFencing(t, h)
-	const rounds = 3
 	rws, _ := rwlocks(t, h, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*hangLimit)
 	defer cancel()
@@ -495,7 +510,7 @@ func tokensOfReadersAndWriters(t testing.TB, h Harness) {
 	var wg sync.WaitGroup
 	contend := func(once func() (locker.Lease, error)) {
 		wg.Go(func() {
-			for range rounds {
+			for range h.rounds() {
 				lease, err := once()
 				if err != nil {
 					t.Errorf("Lock, Upgrade or Downgrade beside readers and writers: expected a lease, seen %v", err)
