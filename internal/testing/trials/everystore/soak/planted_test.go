@@ -72,9 +72,13 @@ func TestJudgeFindsPlantedFaults(t *testing.T) {
 		},
 		"one that came too late to rely on it": {spans: []span{first, leased(lock, "2", 6, 15, 29, 0)}},
 		"other keys":                           {spans: []span{first, leased(lock, "2", 6, 15, 29, 32).on("b")}},
-		"a token twice":                        {spans: []span{unused, leased(lock, "2", 5, 15, 31, 0)}, found: "have one token"},
-		"a token falls":                        {spans: []span{unused, leased(lock, "2", 4, 21, 31, 0)}, found: "not greater"},
-		"calls at once":                        {spans: []span{unused, leased(lock, "2", 4, 19, 31, 0)}},
+		"a token twice": {
+			spans: []span{unused, leased(lock, "2", 5, 15, 31, 0)}, found: "have one token",
+		},
+		"a token falls": {
+			spans: []span{unused, leased(lock, "2", 4, 21, 31, 0)}, found: "not greater",
+		},
+		"calls at once": {spans: []span{unused, leased(lock, "2", 4, 19, 31, 0)}},
 		"a token falls from holder to holder": {
 			spans: []span{first, leased(lock, "2", 4, 19, 31, 32)}, found: "was relied on after",
 		},
