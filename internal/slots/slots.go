@@ -142,17 +142,14 @@ func (g *Group) TryLock(ctx context.Context, n int, opts []locker.Option) (*Held
 // failed returns err as the error of Lock. If it is about a lock that is held, and ctx has ended since the answer came,
 // it matches the error of ctx, too.
 func (g *Group) failed(ctx context.Context, err error) error {
-	if !errors.Is(err, locker.ErrHeld) {
+	end := ending.Of(ctx)
+	if end == nil || !errors.Is(err, locker.ErrHeld) || errors.Is(err, end) {
 		return g.about("lock", err)
 	}
-	var of *locker.Error
-	if errors.As(err, &of) {
-		err = of.Err
-	}
-	if end := ending.Of(ctx); end != nil && !errors.Is(err, end) {
-		err = fmt.Errorf("%w: %w", ending.Why(ctx, end), err)
-	}
-	return g.about("lock", err)
+	of := &locker.Error{Err: err}
+	_ = errors.As(err, &of)
+	why := fmt.Errorf("%w: %w", ending.Why(ctx, end), of.Err)
+	return g.about("lock", &locker.Error{Key: of.Key, Err: why})
 }
 
 // about returns err as the error of a call.
