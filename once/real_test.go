@@ -39,8 +39,8 @@ func (j job) per(ctx context.Context, l locker.Locker, f func(ctx context.Contex
 }
 
 // playInstance prints "asks" between the look at the clock and the request, and goes on when it reads a line. It prints
-// "granted" when it has the lock, and "runs" in the middle of the job, which ends at the next line. At the end it prints
-// the outcome.
+// "granted" when it has the lock, and "runs" in the middle of the job, which ends at the next line. The outcome comes
+// at the end.
 func playInstance() {
 	var j job
 	var tick int64
