@@ -130,7 +130,10 @@ func (tr *trial) replace(i int, p plan, kill bool) {
 func (tr *trial) stop(p *process) {
 	_ = p.stdin.Close()
 	over := time.AfterFunc(limit+slack, func() {
-		tr.Errorf("process %d has not ended", p.Who)
+		tr.Errorf("process %d has not ended, and prints where it hangs", p.Who)
+		p.killed.Store(true)
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+		<-time.After(5 * time.Second)
 		p.kill()
 	})
 	p.heard.Wait()
