@@ -131,8 +131,8 @@ func (s *search) watch(l locker.Lease, key string) {
 }
 
 // try asks for places one by one at first, and for more at once if that is not enough. If one of them is refused, the
-// others are answered before they are given back: what ends without an answer stays taken until the store has undone
-// it, and is in the way of the next call.
+// others are answered before they are given back. A request that ends without an answer is undone late by some stores,
+// and its place is in the way of the next call until then.
 func (s *search) try(opts []locker.Option) error {
 	opts = slotOptions(opts)
 	order := rand.Perm(len(s.group.Slots))

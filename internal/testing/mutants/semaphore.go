@@ -34,6 +34,10 @@ var semaphoreMutants = []mutant{
 		"if g.Explain != nil ||"),
 	permit("who waits is taken for a holder", "internal/slots/slots.go", "g.Explain(gate, held)",
 		"g.Explain(!gate, held)"),
+	permit("a refused call gives up the other requests", "internal/slots/search.go", "s.ask(s.caller, batch",
+		"s.ask(s.ctx, batch"),
+	permit("the end of the context after an answer is not told", "internal/slots/slots.go",
+		"if end == nil ||", "if err != nil ||"),
 	permit("two weights meet", "internal/slots/search.go", "for len(s.held.Slots) < s.n &&",
 		"for len(s.held.Slots) < 1 &&"),
 }
