@@ -42,8 +42,8 @@ func (p plan) callers() [][]func(w *worker, ctx context.Context) {
 	switch p.Work {
 	case ofPlaces:
 		return [][]func(w *worker, ctx context.Context){slices.Concat(
-			slices.Repeat([]func(w *worker, ctx context.Context){(*worker).permits}, 3),
-			slices.Repeat([]func(w *worker, ctx context.Context){(*worker).readersAndWriters}, 3),
+			slices.Repeat([]func(w *worker, ctx context.Context){(*worker).permits}, 2),
+			slices.Repeat([]func(w *worker, ctx context.Context){(*worker).readersAndWriters}, 2),
 		)}
 	case ofLimits:
 		return [][]func(w *worker, ctx context.Context){{(*worker).limited, (*worker).limited}}
