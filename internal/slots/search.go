@@ -70,10 +70,15 @@ func (g *Group) search(ctx context.Context, n int, run func(s *search) error) (h
 		default:
 			settled := make(chan struct{})
 			held.Settled = settled
-			go func() {
+			settle := func() {
 				defer close(settled)
 				s.settle(context.WithoutCancel(ctx), nil)
-			}()
+			}
+			if len(s.gates) > 0 {
+				go settle()
+			} else { // the next TryLock would find held what this one gives back
+				settle()
+			}
 		}
 	}()
 	if g.Kept != nil {
@@ -130,9 +135,9 @@ func (s *search) watch(l locker.Lease, key string) {
 	})
 }
 
-// try asks for places one by one at first, and for more at once if that is not enough. If one of them is refused, the
-// others are answered before they are given back. A request that ends without an answer is undone late by some stores,
-// and its place is in the way of the next call until then.
+// try asks for places one by one at first, and for more at once if that is not enough. All of them are answered before
+// those that are not needed are given back. A request that ends without an answer is undone late by some stores, and its
+// place is in the way of the next call until then.
 func (s *search) try(opts []locker.Option) error {
 	opts = slotOptions(opts)
 	order := rand.Perm(len(s.group.Slots))

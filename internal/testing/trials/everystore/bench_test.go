@@ -11,6 +11,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/storeurl"
 )
@@ -18,6 +19,7 @@ import (
 // BenchmarkStores is the time of an acquisition and its release on every kind of store: by one goroutine, by 128 with a
 // key each, and by two Clients that hand one lock to each other.
 func BenchmarkStores(b *testing.B) {
+	b.Setenv(etcdtest.NoFsync, "false")
 	stores := storeurl.Start(migrate)
 	stores["Redis, appendfsync always"] = func(tb testing.TB) string {
 		return "redis://" + redistest.Start(tb, "--appendonly", "yes", "--appendfsync", "always").Addr()
