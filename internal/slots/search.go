@@ -136,8 +136,8 @@ func (s *search) watch(l locker.Lease, key string) {
 }
 
 // try asks for places one by one at first, and for more at once if that is not enough. All of them are answered before
-// those that are not needed are given back. A request that ends without an answer is undone late by some stores, and its
-// place is in the way of the next call until then.
+// those that are not needed are given back. A request that ends without an answer is undone late by some stores, and
+// its place is in the way of the next call until then.
 func (s *search) try(opts []locker.Option) error {
 	opts = slotOptions(opts)
 	order := rand.Perm(len(s.group.Slots))
