@@ -27,7 +27,7 @@ import (
 // circle is a program whose hooks, log handler, spans and callbacks call all that the program has.
 type circle struct {
 	l        locker.Locker // behind all middleware
-	election *election.Election
+	election atomic.Pointer[election.Election]
 	lease    atomic.Pointer[locker.Lease] // that hooks ask
 	unlocks  atomic.Bool                  // hooks also unlock it
 
@@ -46,7 +46,7 @@ func (c *circle) call(what string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if e := c.election; e != nil {
+	if e := c.election.Load(); e != nil {
 		_, _ = e.Leading()
 	}
 	if p := c.lease.Load(); p != nil {
@@ -296,7 +296,7 @@ func (c *circle) loses(t *testing.T, down, up func()) {
 		HealthInterval: 10 * time.Second,
 		Options:        []locker.Option{locker.TTL(leaseTTL), locker.MaxHold(2 * leaseTTL)},
 	})
-	c.election = e
+	c.election.Store(e)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
