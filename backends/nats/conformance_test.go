@@ -105,18 +105,23 @@ func (s store) conformance() conformance.Store {
 	}
 }
 
+var harness = conformance.Harness{
+	MinTTL: time.Second, Granularity: time.Second, Labels: true, Verifies: true, Steps: true,
+	Store: func(t testing.TB) conformance.Store { return start(t).conformance() },
+}
+
 // The suites, on a server of its own for each property. Properties that need many TTLs take 20 s, because the shortest
 // is a second, so go test -short runs the smaller suite.
 func TestConformance(t *testing.T) {
-	h := conformance.Harness{
-		MinTTL: time.Second, Granularity: time.Second, Labels: true, Verifies: true, Steps: true,
-		Store: func(t testing.TB) conformance.Store { return start(t).conformance() },
-	}
 	if testing.Short() {
-		conformance.RunLocker(t, h)
+		conformance.RunLocker(t, harness)
 	} else {
-		conformance.RunBackend(t, h)
+		conformance.RunBackend(t, harness)
 	}
-	conformance.RunSemaphore(t, h)
-	conformance.RunRWLock(t, h)
+}
+
+// A writer acquires 64 locks at once, so these properties do not run beside the others.
+func TestSemaphoresReadersAndWriters(t *testing.T) {
+	conformance.RunSemaphore(t, harness)
+	conformance.RunRWLock(t, harness)
 }
