@@ -33,6 +33,19 @@ func madeOf(t testing.TB, lease locker.Lease) []string {
 	return []string{inner.Key()}
 }
 
+// work is what a holder does: it takes some time in a bubble, and otherwise a round trip. Others that must not be in
+// meanwhile are seen.
+func (h Harness) work(t testing.TB, lease locker.Lease) {
+	t.Helper()
+	if h.Bubble != nil {
+		time.Sleep(time.Millisecond)
+		return
+	}
+	if err := lease.Extend(t.Context()); err != nil {
+		t.Errorf("Extend by a holder: expected nil, seen %v", err)
+	}
+}
+
 // wantLoss deletes one of the locks that a lease is made of, and checks that the lease ends within its TTL.
 func (h Harness) wantLoss(t testing.TB, s Store, lease locker.Lease, ttl time.Duration) {
 	t.Helper()

@@ -288,7 +288,7 @@ func writerIsAlone(t testing.TB, h Harness) {
 					return
 				}
 				j.enters(t, kind)
-				time.Sleep(time.Millisecond)
+				h.work(t, lease)
 				j.leaves(kind)
 				unlock(t, lease)
 			}

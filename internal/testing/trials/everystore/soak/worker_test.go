@@ -140,7 +140,7 @@ func (w *worker) during(what string, f func()) {
 }
 
 // pause is what a program does that does not go on at once after a failure.
-func pause() { time.Sleep(rand.N(20 * time.Millisecond)) }
+func pause() { <-time.After(rand.N(20 * time.Millisecond)) }
 
 // locks acquires one lock, or several, and holds it mostly for a short time, and sometimes until it was renewed.
 func (w *worker) locks(ctx context.Context) {
