@@ -129,7 +129,7 @@ func waitInVain(t testing.TB, ls ...locker.Locker) {
 	}
 }
 
-// wantNothingLeft checks that the key is free, for l and for those that wait, or is soon.
+// wantNothingLeft checks that the key is free, or soon will be, for TryLock and for Lock of l.
 func wantNothingLeft(t testing.TB, s Store, l locker.Locker) {
 	t.Helper()
 	if s.Left != nil {

@@ -185,14 +185,14 @@ const (
 	upgrader
 )
 
-// traffic judges who has a key.
+// traffic counts the holders of a key, and judges them.
 type traffic struct {
 	mu            sync.Mutex
 	in            [3]int // holders, by kind
 	newest, wrote uint64 // the greatest token of all that have held it, and of writers
 }
 
-// enters records a holder beside those that are in.
+// enters counts a new holder, and checks it against the others.
 func (j *traffic) enters(t testing.TB, h holder) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

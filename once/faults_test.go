@@ -235,7 +235,7 @@ func (u *unanswered) Acquire(ctx context.Context, req locker.Request) (locker.Gr
 }
 
 // The answer to a claim is lost, so that the job does not run there. Another instance runs the tick when the attempt is
-// undone. If that takes longer than a second, it believes that the tick is claimed; who asks later runs it.
+// undone. If that takes longer than a second, it believes that the tick is claimed, and a later call runs it.
 func TestAnswerIsLost(t *testing.T) {
 	for _, tt := range []struct {
 		undo time.Duration

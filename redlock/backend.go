@@ -114,7 +114,8 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	return err
 }
 
-// othersWait reports whether somebody waits for the lock of l. Those that have waited and marked it may have left.
+// othersWait asks the nodes whether somebody waits for the lock of l. A mark alone does not say so, because a waiter
+// leaves it behind.
 func (b *backend) othersWait(ctx context.Context, key string, l *lease) bool {
 	waiting := 0
 	b.askAll(ctx, func(i int, ready chan<- *node.Call) *node.Call {

@@ -110,7 +110,7 @@ func TestHolderLearnsOfAWaiterThatHasTheTurn(t *testing.T) {
 	}
 }
 
-// turnOfMarked returns who has the turn on the server that keeps it, if the lock is marked there.
+// turnOfMarked returns the ID of the client that has the turn on the server that keeps it, if the lock is marked there.
 func (c cluster) turnOfMarked(t testing.TB) string {
 	t.Helper()
 	s := c.with(t, "*:lockturn")

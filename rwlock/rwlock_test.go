@@ -376,7 +376,7 @@ func TestPatienceBetweenLocks(t *testing.T) {
 	}
 }
 
-// Who waits for the key is not taken for its holder.
+// An error does not call a waiter the holder of the key.
 func TestErrorsSayWhetherOthersComeBefore(t *testing.T) {
 	stores(t, func(w *world) {
 		says := func(err error, want string) {

@@ -39,7 +39,7 @@ type Group struct {
 	Together bool
 
 	// Explain returns what it means for a call that a place, or a gate, was found held. The text of an error says that
-	// instead. Nil: it says who has that lock.
+	// instead. If Explain is nil, the text names the holder of that lock.
 	Explain func(gate bool, held *locker.HeldError) string
 }
 
@@ -175,7 +175,8 @@ func (g *Group) explained(of *locker.Error) error {
 	return &explainedError{of.Err, strings.Replace(of.Err.Error(), held.Error(), g.Explain(gate, held), 1)}
 }
 
-// First returns what, with the first of those that wait, if held, which is about a gate, names it.
+// First adds to a text the label of the first waiter, which has the gate and is described by held. Without a label, the
+// text stays as it is.
 func First(what string, held *locker.HeldError) string {
 	if held.Label == "" {
 		return what

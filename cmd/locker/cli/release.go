@@ -33,9 +33,9 @@ terminal it requires --yes, and takes the lock from any owner. With --token it t
 that token. The first characters of the token, as locker inspect shows them, are enough. They are also safer, because
 other users can see the arguments of a program.
 
-With --permits, release takes the permit whose owner has the token, which has to be given. It also takes the gate from
-the first of those that wait, if that is the owner with the token. Locks of readers and writers are released one by one,
-by the names that locker inspect --shared shows.
+With --permits, release takes the permit whose owner has the token, which has to be given. If the first waiter has the
+token, release takes the gate from it. Locks of readers and writers are released one by one, by the names that locker
+inspect --shared shows.
 
 It exits with 0 if the lock was taken or was free, and with 75 if another owner has it. With --permits, it exits with 75
 if no permit has that owner.`,

@@ -41,7 +41,7 @@ Watch polls the lock every --interval, and when its TTL is over. It does not see
 Only waiters are notified of a release; watch does not wait for the lock, so that it does not delay anybody.
 
 With --permits, watch follows the lock of each permit and the gate, and prints one line per change on a terminal, too.
-The holder of the gate is the first of those that wait for a permit.
+The holder of the gate is the first waiter.
 
 If the store does not answer, watch reports that as a change. Ctrl-C ends it with exit code 0.`,
 		Example: `  locker watch backup

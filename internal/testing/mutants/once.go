@@ -15,7 +15,7 @@ var onceMutants = []mutant{
 		"TestProcessStandsStillBeforeItsRequest"),
 	tick("only the monotonic clock counts", "max(c.wall(), c.age+time.Since(c.began))", "c.age + time.Since(c.began)",
 		"TestProcessStandsStillBeforeItsRequest"),
-	tick("who finds the tick held does not wait", "settling = time.Second", "settling = time.Nanosecond",
+	tick("a call that finds the tick held does not wait", "settling = time.Second", "settling = time.Nanosecond",
 		"TestAnswerIsLost|TestInstancesOfARedlockAskAtTheSameMoment"),
 	tick("all ticks have one lock", "2006-01-02T15:04:05.999Z", "2006", "TestWhichTick"),
 	tick("each time zone has its ticks", "tick.UTC().Format", "tick.Format", "TestWhichTick"),

@@ -32,7 +32,7 @@ var semaphoreMutants = []mutant{
 	permit("the panic of a hook takes the program", "internal/slots/search.go", "a.panicked = recover()", "_ = s"),
 	permit("errors are about one of the permits", "internal/slots/slots.go", "if g.Explain == nil ||",
 		"if g.Explain != nil ||"),
-	permit("who waits is taken for a holder", "internal/slots/slots.go", "g.Explain(gate, held)",
+	permit("a waiter is taken for a holder", "internal/slots/slots.go", "g.Explain(gate, held)",
 		"g.Explain(!gate, held)"),
 	permit("a refused call gives up the other requests", "internal/slots/search.go", "s.ask(s.caller, batch",
 		"s.ask(s.ctx, batch"),

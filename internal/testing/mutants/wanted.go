@@ -24,7 +24,7 @@ var wantedMutants = []mutant{
 			test("redlock", "TestRenewalsTellThatOthersWait")}},
 	{"those that have left are told of", []patch{{"internal/node/node.go", "s.Waiting > 0", "s.Waiting >= 0"}},
 		[]killer{test("internal/node", "TestRenewalsTellThatOthersWait")}},
-	{"redlock: those that have left are told of", []patch{{"redlock/backend.go", "waiting > 0", "waiting >= 0"}},
+	{"redlock: waiters that have left are reported", []patch{{"redlock/backend.go", "waiting > 0", "waiting >= 0"}},
 		[]killer{test("redlock", "TestRenewalsTellThatOthersWait")}},
 	{"redlock: a waiter that has the turn does not count",
 		[]patch{{"redlock/backend.go", "StartCount(ready, i, key, l.turn.on(i))", "StartInspect(ready, i, key)"}},

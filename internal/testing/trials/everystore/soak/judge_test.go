@@ -17,7 +17,7 @@ const (
 	verified = "verified" // a Verify that began at this time succeeded
 )
 
-// kind is what a lease is of.
+// kind says which kind of lock a lease is for.
 type kind string
 
 const (
@@ -242,7 +242,7 @@ func (j *judge) handed() (n int) {
 	return n
 }
 
-// greatest is the leases with the greatest tokens, of all, and of those that are not of readers.
+// greatest has the lease with the greatest token so far, and the lease of a writer with the greatest token.
 type greatest struct{ any, writer *span }
 
 func (g *greatest) add(s *span) {
