@@ -333,7 +333,7 @@ func nothingIsLeft(t testing.TB, h Harness) {
 	for _, l := range ls[1:] {
 		ctx, leave := context.WithCancel(t.Context())
 		w := wait(ctx, l, "k")
-		w.settle(stall)
+		w.settle(unheard)
 		leave()
 		await(t, "Lock to return when its context has ended", w.done, slack)
 	}

@@ -63,7 +63,7 @@ func callersHaveLeasesOfTheirOwn(t testing.TB, h Harness) {
 	served := make(chan *waiter, callers)
 	for range callers {
 		w := wait(ctx, ls[0], "k")
-		w.settle(stall)
+		w.settle(unheard)
 		go func() {
 			<-w.done
 			served <- w

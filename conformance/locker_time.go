@@ -95,9 +95,9 @@ func shorterThanSeen(t testing.TB, h Harness, ls []locker.Locker) {
 	defer cancel()
 	holder := lock(t, ls[0], "shorter", locker.TTL(longTTL))
 	crashes := wait(ctx, ls[1], "shorter", locker.TTL(h.short()), locker.NoRenewal())
-	crashes.settle(stall)
+	crashes.settle(unheard)
 	behind := wait(ctx, ls[2], "shorter")
-	behind.settle(stall)
+	behind.settle(unheard)
 	unlock(t, holder)
 	select {
 	case <-crashes.done:

@@ -46,6 +46,10 @@ func waitIn(ctx context.Context, lock func(ctx context.Context) (locker.Lease, e
 	return w
 }
 
+// unheard is how long settle waits for a Locker that does not call Trace.Waiting. A call that takes longer to begin to
+// wait may come behind the next one, and 100 ms were too short for one that had to connect first, on a busy machine.
+const unheard = time.Second
+
 // settle returns when the call waits. If the Locker does not call Trace.Waiting, settle returns after a pause.
 func (w *waiter) settle(pause time.Duration) {
 	timer := time.NewTimer(pause)
@@ -165,9 +169,9 @@ func leavingWaiterStallsNobody(t testing.TB, h Harness) {
 		leaving, leave := context.WithCancel(t.Context())
 		staying, cancel := context.WithTimeout(t.Context(), hangLimit)
 		first := wait(leaving, ls[1], "k")
-		first.settle(stall) // with FIFO it is served before the next one
+		first.settle(unheard) // with FIFO it is served before the next one
 		second := wait(staying, ls[2], "k")
-		second.settle(stall)
+		second.settle(unheard)
 		// The waiter leaves at moments from before the release until after the handover.
 		moment := time.Duration(i-rounds/3) * 100 * time.Microsecond
 		release := func() { unlock(t, holder) }
@@ -221,7 +225,7 @@ func lostMessagesDelay(t testing.TB, h Harness) {
 		holder, _ := acquireWhenFree(t, ls[0], "k")
 		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 		w := wait(ctx, ls[1], "k")
-		w.settle(stall)
+		w.settle(unheard)
 		unlock(t, holder)
 		w.serve(t, "of a waiter whose messages are lost")
 		cancel()
@@ -240,7 +244,7 @@ func minHoldKeeps(t testing.TB, h Harness) {
 			ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 			defer cancel()
 			next = wait(ctx, ls[1], "k")
-			next.settle(stall)
+			next.settle(unheard)
 		}
 		unlock(t, holder)
 		if err := holder.Err(); !errors.Is(err, locker.ErrUnlocked) || !isDone(holder) {
@@ -482,7 +486,7 @@ func closeEndsWaiting(t testing.TB, h Harness) {
 			t.Skip("the Locker has no Close")
 		}
 		w := wait(ctx, ls[n], "k")
-		w.settle(stall)
+		w.settle(unheard)
 		start := time.Now()
 		if err := closer.Close(); err != nil {
 			t.Errorf("Close: expected no error, seen %v", err)
@@ -542,12 +546,12 @@ func wantedTells(t testing.TB, h Harness) {
 	lease := lock(t, ls[0], "k", locker.TTL(longTTL), locker.NoRenewal())
 	_ = locker.Wanted(lease)
 	one := wait(t.Context(), ls[1], "k")
-	one.settle(stall)
+	one.settle(unheard)
 	if !toldBy(t, lease, hangLimit) {
 		t.Error("another client began to wait: expected the channel to be closed, seen it open")
 	}
 	two := wait(t.Context(), ls[2], "k")
-	two.settle(stall)
+	two.settle(unheard)
 	unlock(t, lease)
 	select {
 	case <-one.done:
@@ -571,7 +575,7 @@ func wantedIsTrue(t testing.TB, h Harness) {
 	if i, ok := locker.As[inspect.Inspector](ls[0]); ok {
 		ctx, leave := context.WithCancel(t.Context())
 		w := wait(ctx, ls[1], "k")
-		w.settle(stall)
+		w.settle(unheard)
 		leave()
 		await(t, "Lock to return when its context has ended", w.done, slack)
 		left := func() bool {
@@ -585,7 +589,7 @@ func wantedIsTrue(t testing.TB, h Harness) {
 	other := lock(t, ls[0], "other", locker.TTL(longTTL))
 	w := wait(t.Context(), ls[2], "other")
 	wantHeld(t, ls[1], "k")
-	w.settle(stall)
+	w.settle(unheard)
 	if toldBy(t, lease, 2*stall) {
 		t.Error("nobody waits: expected the channel to be open, seen it closed")
 	}

@@ -254,7 +254,7 @@ func readersAreTogether(t testing.TB, h Harness) {
 			l = rw.Upgradeable
 		}
 		w := wait(ctx, l, "k")
-		w.settle(stall)
+		w.settle(unheard)
 		ws = append(ws, w)
 	}
 	unlock(t, written)
@@ -309,7 +309,7 @@ func writerWaitsForReaders(t testing.TB, h Harness) {
 	defer cancel()
 	before := []locker.Lease{rws[0].read(t, "k"), rws[1].read(t, "k")}
 	writes := wait(ctx, rws[2].Exclusive, "k")
-	writes.settle(stall)
+	writes.settle(unheard)
 	for _, rw := range rws[:2] {
 		refused := func() bool { // at once, or when the writer has all locks that were free
 			lease, err := rw.Shared.TryLock(ctx, "k")
@@ -323,7 +323,7 @@ func writerWaitsForReaders(t testing.TB, h Harness) {
 		}
 	}
 	late := wait(ctx, rws[0].Shared, "k")
-	late.settle(stall)
+	late.settle(unheard)
 	for i, lease := range before {
 		if writes.returned() {
 			t.Errorf("a writer and %d readers: expected it to wait, seen it return: %v", len(before)-i, writes.err)
@@ -361,7 +361,7 @@ func readerPrecedesLaterWriters(t testing.TB, h Harness) {
 		var ws []*waiter
 		for _, l := range []locker.Locker{rws[1].Exclusive, rws[2].Shared, rws[0].Exclusive} {
 			w := wait(ctx, l, "k")
-			w.settle(stall)
+			w.settle(unheard)
 			ws = append(ws, w)
 		}
 		unlock(t, written)
@@ -383,9 +383,9 @@ func upgradeLeavesNoGap(t testing.TB, h Harness) {
 	before := lock(t, rws[0].Upgradeable, "k", locker.TTL(longTTL))
 	reads := rws[1].read(t, "k")
 	other := wait(ctx, rws[2].Exclusive, "k")
-	other.settle(stall)
+	other.settle(unheard)
 	upgrade := waitIn(ctx, func(ctx context.Context) (locker.Lease, error) { return rws[0].Upgrade(ctx, before) })
-	upgrade.settle(stall)
+	upgrade.settle(unheard)
 	if upgrade.returned() {
 		t.Fatalf("Upgrade beside a reader: expected it to wait, seen it return: %v", upgrade.err)
 	}
@@ -425,7 +425,7 @@ func downgradeLeavesNoGap(t testing.TB, h Harness) {
 		var next *waiter
 		if waits {
 			next = wait(ctx, rws[1].Exclusive, "k")
-			next.settle(stall)
+			next.settle(unheard)
 		}
 		reads, err := rws[0].Downgrade(ctx, before)
 		if err != nil {

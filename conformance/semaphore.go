@@ -183,7 +183,7 @@ func returnedPermitIsTaken(t testing.TB, h Harness) {
 			held = append(held, lease)
 		}
 		w := wait(ctx, of(i, n, 1), "k")
-		w.settle(stall)
+		w.settle(unheard)
 		released := time.Now()
 		unlock(t, held[i])
 		w.serve(t, "of a permit while all are held")
@@ -209,7 +209,7 @@ func permitsServedInOrder(t testing.TB, h Harness) {
 		var ws []*waiter
 		for client := 1; client < 5; client++ {
 			w := wait(ctx, of(client, n, 1+client%n), "k") // no two in a row have room beside each other
-			w.settle(stall)
+			w.settle(unheard)
 			ws = append(ws, w)
 		}
 		unlock(t, holder)
