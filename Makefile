@@ -16,6 +16,9 @@ TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/
 # Modules of outside authors. Their suites mostly wait, and they cannot use internal/testing/virtual.
 OUTSIDE = examples/custombackend examples/customdriver
 
+# Adapters bring the libraries that they plug into, whose compilation takes minutes. They belong to make test-long.
+ADAPTERS = $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod compat/*/go.mod))
+
 # go run ./internal/testing/retest runs go test. It runs a test that failed ten times more, alone. If that test passes
 # every time, it is printed as FLAKY and the run goes on.
 GOTEST = go test
@@ -45,7 +48,8 @@ test: ## install redis-server if it is missing, run the tests, of matrices a par
 # Beside compilers, which keep both processors busy for minutes in a new clone, tests become late. The second line is
 # what tests build themselves.
 compiled:
-	@for m in . $(TESTED); do echo "$$m: compile"; go list -C $$m $(RACE) -test -export ./... >/dev/null || exit 1; done
+	@for m in . $(TESTED) $(if $(RACE),$(ADAPTERS)); do \
+		echo "$$m: compile"; go list -C $$m $(RACE) -test -export ./... >/dev/null || exit 1; done
 	@for m in . cmd/locker; do go build -C $$m ./... || exit 1; done
 library.short: # the longest packages first
 	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
@@ -67,7 +71,7 @@ WHOLE = examples internal/testing/archtest internal/testing/retest
 REST = $$(go list ./... | sed 's,^github.com/golocker/locker,.,' | grep -vxF $(patsubst %,-e ./%,$(DRIVERS) $(WHOLE)))
 # Trials and benchmarks run beside nothing else: clients and servers need the processors in time.
 TRIALS = internal/testing/trials
-RACED = $(filter-out $(TRIALS) $(OUTSIDE),$(TESTED))
+RACED = $(filter-out $(TRIALS) $(OUTSIDE),$(TESTED)) $(ADAPTERS)
 test-long: ## all tests under the race detector, with each driver, the newest dependencies, the benchmarks; FULL=1
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
@@ -76,7 +80,7 @@ test-long: ## all tests under the race detector, with each driver, the newest de
 		$(patsubst %,%.long,$(RACED)) everystore.long processors.long newest.long
 	@$(MAKE) --no-print-directory trials.long bench-smoke
 
-.PHONY: $(DRIVERS:%=%.long) rest.long whole.long $(TESTED:%=%.long) trials.long everystore.long processors.long newest.long
+.PHONY: $(DRIVERS:%=%.long) rest.long whole.long $(RACED:%=%.long) trials.long everystore.long processors.long newest.long
 $(DRIVERS:%=%.long): %.long:
 	$(GOTEST) $(LONG) ./$*
 rest.long: # the other packages of the library
