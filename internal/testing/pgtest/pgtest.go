@@ -205,6 +205,7 @@ func (s *Server) run() error {
 	args := []string{
 		program(s.tb, "postgres"), "-D", s.Data(), "-c", "listen_addresses=", "-c", "unix_socket_directories=" + s.dir,
 		"-c", "fsync=off", "-c", "logging_collector=off", "-c", "max_connections=200", "-c", "shared_buffers=16MB",
+		"-c", "dynamic_shared_memory_type=mmap", // a server that is killed leaves only its files
 	}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
