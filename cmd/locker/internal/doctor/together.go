@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -97,13 +98,18 @@ func (e *examination) mirrors(ctx context.Context) {
 		keys[i] = node.NamesOf(e.Prefix, e.checkups[i].probe("mirror")).Keys[0]
 	}
 	e.all(func(i int, p *checkup) {
-		replies, err := p.ask(ctx, drivers.Command{"SET", keys[i], e.id, "PX", "60000"})
+		cmds := []drivers.Command{{"SET", keys[i], e.id, "PX", "60000"}}
+		if n := p.number("connected_slaves"); n > 0 { // one of them may be among the nodes
+			wait := min(p.e.Timeout, askLimit) / 2
+			cmds = append(cmds, drivers.Command{"WAIT", strconv.FormatInt(n, 10), strconv.FormatInt(wait.Milliseconds(), 10)})
+		}
+		replies, err := p.ask(ctx, cmds...)
 		written[i] = err == nil && replies[0] == "OK"
 	})
 	defer e.all(func(i int, p *checkup) {
 		_, _ = p.ask(context.WithoutCancel(ctx), append(drivers.Command{"DEL"}, keys[i]))
 	})
-	if !sleep(ctx, 100*time.Millisecond) { // replication takes some time
+	if !sleep(ctx, 100*time.Millisecond) { // for replicas of a server that has not told of them
 		return
 	}
 	seen := make([][]string, len(e.checkups))
