@@ -7,7 +7,8 @@
 //   - [RunBackend]: a locker.Backend. It runs RunLocker over a Client of the backend, and checks the rules that concern
 //     only the backend.
 //   - [RunQuorum]: a locker.Locker over several independent nodes, of which a minority may fail.
-//   - [RunSemaphore], [RunRWLock]: packages semaphore and rwlock over a store, or others that do the same.
+//   - [RunSemaphore], [RunRWLock]: packages semaphore and rwlock over a store, or others that do the same. RunBackend
+//     does not include them, because a writer's 64 requests would delay other properties that run beside it.
 //
 // A suite is a list of properties. Each property is a subtest of that name. A failed property prints what was expected,
 // what was seen, the rule that was broken, and why the rule matters. A suite takes a harness: a struct of functions

@@ -38,6 +38,15 @@ func (r *recorder) AcquireMany(ctx context.Context, reqs []locker.Request) ([]lo
 	return r.Store.AcquireMany(ctx, reqs)
 }
 
+func (r *recorder) AcquireSome(
+	ctx context.Context, reqs []locker.Request, n int, gates []string,
+) ([]*locker.Grant, error) {
+	for _, req := range reqs {
+		r.keys.Store(req.Key, true)
+	}
+	return r.Store.AcquireSome(ctx, reqs, n, gates)
+}
+
 func (r *recorder) left() []string {
 	left := map[string]bool{}
 	r.keys.Range(func(key, _ any) bool {
@@ -70,5 +79,9 @@ func TestConformance(t *testing.T) {
 	}
 	t.Run("real time", func(t *testing.T) { conformance.RunLocker(t, h) })
 	h.Bubble = virtual.Test
-	t.Run("virtual time", func(t *testing.T) { conformance.RunBackend(t, h) })
+	t.Run("virtual time", func(t *testing.T) {
+		conformance.RunBackend(t, h)
+		conformance.RunSemaphore(t, h)
+		conformance.RunRWLock(t, h)
+	})
 }

@@ -28,11 +28,16 @@ func conformCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "conform",
 		GroupID: groupLook,
-		Short:   "Run the conformance suite against a deployment",
-		Long: `Conform checks the library's promises on the real servers: exclusion, expiry, renewal, loss, waiting in
-order, contexts that end at any moment, and fencing tokens. It takes some seconds. It uses its own prefix, so that it
-does not affect other locks, and deletes its keys at the end. For that the user needs +scan. Without it, the fencing
-counters of that prefix stay, because counters never expire: one for each hash slot in which there was a lock.
+		Short:   "Run the conformance suites against a deployment",
+		Long: `Conform checks the library's promises on the real servers, of any store that a URL can name: exclusion,
+expiry, renewal, loss, waiting in order, contexts that end at any moment, and fencing tokens, for locks, for semaphores,
+and for readers and writers. It takes up to a minute, and longer if a request does: readers and writers take thousands.
+It uses its own prefix, so that it does not affect other locks.
+
+On Redis it deletes its keys at the end. For that the user needs +scan. Without it, the fencing counters of that prefix
+stay, because counters never expire: one for each hash slot in which there was a lock. On other stores, locks that a
+property has left behind end within five minutes. There, conform first tries what the store can do, and skips the rest:
+that a holder learns of waiters, for example, and always that waiters are served in order.
 
 Conform skips properties for which the servers would have to hang or restart, or for which all their keys would have to
 be read. On a slow link a property may fail because it took too long.
@@ -48,8 +53,8 @@ It exits with 0 if all properties hold, with 1 if one does not, and with 69 if t
 // exitFailed is the exit code if a property fails.
 const exitFailed = 1
 
-// suiteEnv names the variable that makes this command run the suite itself, in a process that package testing controls.
-// Its value is the prefix.
+// suiteEnv names the variable that makes this command run the suites itself, in a process that package testing
+// controls. Its value is the prefix.
 const suiteEnv = "_LOCKER_CONFORM_PREFIX"
 
 func (a *app) conform(ctx context.Context) error {
@@ -57,13 +62,13 @@ func (a *app) conform(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, err := a.deployment(ctx)
+	d, err := c.Deployment(ctx)
 	if err != nil {
-		return err
+		return exit.With(exit.Config, err, "")
 	}
 	defer func() { _ = d.Close() }()
 	if prefix := a.getenv(suiteEnv); prefix != "" {
-		runSuite(ctx, c, d, prefix)
+		return runSuite(ctx, c, d, prefix)
 	}
 	prefix := d.Prefix + "locker-conform:" + rand.Text()[:12] + ":"
 	defer sweep(ctx, d, prefix)
@@ -102,19 +107,18 @@ func (a *app) conform(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return &exit.Error{Code: exit.Signal + int(syscall.SIGINT), Err: errors.New("interrupted")}
 	case len(results) == 0:
-		return fmt.Errorf("the suite did not run: %w: %s", err, strings.TrimSpace(trouble.String()))
+		return fmt.Errorf("the suites did not run: %w: %s", err, strings.TrimSpace(trouble.String()))
 	}
 	return a.printResults(results)
 }
 
-// tryOnce takes a lock. If that is not possible, the suite is not started: every property would fail, and a hung server
-// would delay each of them.
+// tryOnce takes a lock. If that is not possible, the suites are not started: every property would fail, and a hung
+// server would delay each of them.
 func (a *app) tryOnce(ctx context.Context, c *config.Config) error {
-	l, err := a.open(ctx, c)
+	l, err := a.shared(ctx, c)
 	if err != nil {
 		return err
 	}
-	a.opened = append(a.opened, l)
 	lease, err := l.TryLock(ctx, "probe")
 	if err != nil {
 		return err
@@ -122,20 +126,22 @@ func (a *app) tryOnce(ctx context.Context, c *config.Config) error {
 	return lease.Unlock(ctx)
 }
 
-// runSuite runs the suite under prefix and ends the process.
-func runSuite(ctx context.Context, c *config.Config, d *config.Deployment, prefix string) {
+// runSuite runs the suites under prefix and ends the process. It returns if they cannot begin.
+func runSuite(ctx context.Context, c *config.Config, d *config.Deployment, prefix string) error {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // each of the many clients of a Redlock would log the same warnings
 	of := func(store int) string { return fmt.Sprintf("%s%d:", prefix, store) }
-	conform.Main(conform.Deployment{
-		FIFO: !d.Redlock,
+	tested := conform.Deployment{
 		Open: func(store int) (locker.Locker, error) { return under(c, of(store)).Open(ctx) },
-		Delete: func(store int, key string) error {
+	}
+	if len(d.Servers) > 0 {
+		tested.Redis = &conform.Redis{Redlock: d.Redlock, Delete: func(store int, key string) error {
 			return eachServer(d, func(s config.Server) error {
 				_, err := s.Driver.Do(ctx, drivers.Command{"DEL", of(store) + key})
 				return err
 			})
-		},
-	})
+		}}
+	}
+	return conform.Main(ctx, tested)
 }
 
 // under returns a copy of c with another prefix and the library's default TTL. It has no restart guard, because under a
@@ -163,7 +169,7 @@ func (a *app) printResults(results []conform.Result) error {
 		if a.json || a.quiet && r.Outcome != conform.Failed {
 			continue
 		}
-		fmt.Fprintf(a.stdout, "%s  %-30s %6.2f s\n", paint[r.Outcome](string(r.Outcome)), r.Property, r.Took.Seconds())
+		fmt.Fprintf(a.stdout, "%s  %-38s %6.2f s\n", paint[r.Outcome](string(r.Outcome)), r.Property, r.Took.Seconds())
 		for _, line := range r.Log {
 			fmt.Fprintln(a.stdout, "      "+line)
 		}

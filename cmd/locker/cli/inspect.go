@@ -15,6 +15,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
+	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/label"
 	"github.com/golocker/locker/rwlock"
@@ -148,6 +149,11 @@ func (a *app) store(ctx context.Context) (locker.Locker, error) {
 		return nil, err
 	}
 	hurry(c)
+	return a.shared(ctx, c)
+}
+
+// shared opens the locks that c describes, which other processes see, too.
+func (a *app) shared(ctx context.Context, c *config.Config) (locker.Locker, error) {
 	l, err := a.open(ctx, c)
 	if err != nil {
 		return nil, err

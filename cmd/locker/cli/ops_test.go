@@ -9,7 +9,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -232,39 +231,6 @@ func TestDoctorForMonitors(t *testing.T) {
 	assert.Equal(t, exitWarn, code)
 	assert.Contains(t, out, "appendfsync is no")
 	assert.Contains(t, out, "→ CONFIG SET appendfsync always")
-}
-
-// TestConform checks that the suite runs under a prefix of its own, and leaves no keys.
-func TestConform(t *testing.T) {
-	t.Parallel()
-	s, url := server(t)
-	p := run(t, url+"?prefix=p:", "conform", "--json")
-	<-p.done
-	results := decode[[]struct {
-		Property, Outcome string
-		Log               []string
-	}](t, p.out.String())
-	assert.Greater(t, len(results), 25)
-	outcome, code := map[string]string{}, 0
-	for _, r := range results {
-		outcome[r.Property] = r.Outcome
-		// On a busy machine, properties in real time may fail. The suite's own tests check whether they hold.
-		if r.Outcome == "fail" {
-			t.Logf("%+v", r)
-			code = exitFailed
-		}
-	}
-	for _, p := range []string{"MutualExclusion", "KeysAreIndependent", "UnlockSparesSuccessor"} {
-		assert.Equal(t, "pass", outcome[p], p)
-	}
-	assert.Equal(t, "skip", outcome["HungStoreIsBounded"])
-	p.exits(t, code)
-	assert.Empty(t, s.Keys(t, "*"))
-	p = run(t, url, "conform")
-	eventually(t, "it is under way", func() bool { return len(s.Keys(t, "*locker-conform*")) > 3 })
-	require.NoError(t, p.Process.Signal(os.Interrupt))
-	p.exits(t, exit.Signal+int(syscall.SIGINT))
-	eventually(t, "nothing is left", func() bool { return len(s.Keys(t, "*")) == 0 })
 }
 
 func TestAfterRestart(t *testing.T) {

@@ -86,10 +86,6 @@ func TestEtcd(t *testing.T) {
 	assert.Equal(t, 0, code, out+stderr)
 	assert.Contains(t, out, "waiters are notified")
 	assert.Contains(t, out, "etcd 3.")
-	code, _, stderr = call(env, "conform")
-	assert.Equal(t, exit.Config, code)
-	assert.Contains(t, stderr, "locks in etcd have no Redis server")
-
 	s.Kill()
 	code, _, stderr = call(env, "inspect", "k")
 	assert.Equal(t, exit.Unavailable, code)

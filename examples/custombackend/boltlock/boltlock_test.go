@@ -121,25 +121,27 @@ func (s store) left() (left []string) {
 	return left
 }
 
-// The suite checks single attempts. It runs in virtual time, because the backend waits for no other process.
-func TestBackend(t *testing.T) {
-	conformance.RunBackend(t, conformance.Harness{
-		Bubble: synctest.Test,
-		Labels: true,
-		Store: func(t testing.TB) conformance.Store {
-			s := newStore(t)
-			return conformance.Store{
-				Open:    func() locker.Backend { return boltlock.NewBackend(s.path) },
-				Delete:  s.delete,
-				Foreign: s.foreign,
-				Hang:    s.hang,
-				Down:    s.down,
-				Restart: s.restart,
-				Left:    s.left,
-			}
-		},
-	})
+// harness is what the suites need. They run in virtual time, because the backend waits for no other process.
+var harness = conformance.Harness{
+	Bubble: synctest.Test,
+	Labels: true,
+	Store: func(t testing.TB) conformance.Store {
+		s := newStore(t)
+		return conformance.Store{
+			Open:    func() locker.Backend { return boltlock.NewBackend(s.path) },
+			Delete:  s.delete,
+			Foreign: s.foreign,
+			Hang:    s.hang,
+			Down:    s.down,
+			Restart: s.restart,
+			Left:    s.left,
+		}
+	},
 }
+
+func TestBackend(t *testing.T)   { conformance.RunBackend(t, harness) }
+func TestSemaphore(t *testing.T) { conformance.RunSemaphore(t, harness) }
+func TestRWLock(t *testing.T)    { conformance.RunRWLock(t, harness) }
 
 // leaving is a context that ends when the operation that has the file first asks for its error. Then no caller waits
 // for the result.

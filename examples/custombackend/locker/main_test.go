@@ -93,3 +93,21 @@ func TestTwoCommandsExcludeEachOther(t *testing.T) {
 		t.Errorf("after that: %v, %s", err, out)
 	}
 }
+
+// TestConform checks that the command runs the conformance suites on the store. On a busy machine, properties in real
+// time may fail; package boltlock runs the suites in virtual time.
+func TestConform(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := os.Stat("/dev/shm"); err == nil { // a disk would take most of the time
+		if dir, err = os.MkdirTemp("/dev/shm", "locker"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	}
+	out, _ := command(nil, "conform", "--url", "bolt://"+filepath.Join(dir, "locks.db"))
+	for _, property := range []string{"MutualExclusion", "LabelNamesTheHolder", "PermitsAreLimited", "LimitsMayDiffer"} {
+		if !strings.Contains(out, "pass  "+property+" ") {
+			t.Errorf("%s does not hold:\n%s", property, out)
+		}
+	}
+}

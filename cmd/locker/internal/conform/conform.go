@@ -1,8 +1,10 @@
-// Package conform runs the conformance suite for Lockers outside of tests, against a deployment that is in use.
+// Package conform runs the conformance suites for Lockers, for semaphores, and for readers and writers outside of
+// tests, against a deployment that is in use.
 package conform
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"os"
 	"regexp"
@@ -17,12 +19,18 @@ import (
 // Deployment is the deployment under test.
 type Deployment struct {
 	// Open makes a Locker for the given store. It must be as independent of the other Lockers as one in another
-	// process. Stores are numbered from 1 and share no locks.
+	// process. Stores are numbered from 0 and share no locks.
 	Open func(n int) (locker.Locker, error)
-	// Delete removes the lock under key from the store, without the knowledge of its holder.
+	// Redis is nil if the store is another one. What that can do is learned from it.
+	Redis *Redis
+}
+
+// Redis is what is known of locks on Redis servers.
+type Redis struct {
+	// Delete removes the lock under key from a store, without the knowledge of its holder.
 	Delete func(n int, key string) error
-	// FIFO reports whether waiters are served in the order of their arrival.
-	FIFO bool
+	// Redlock reports that the servers are the nodes of a quorum.
+	Redlock bool
 }
 
 // Outcome is the result of checking a property.
@@ -43,29 +51,41 @@ type Result struct {
 	Log      []string      `json:"log,omitempty"` // why the property failed or was skipped
 }
 
-// Main runs all properties, prints the results like go test -v, for [Read], and ends the process.
+// Main runs all properties, prints the results like go test -v, for [Read], and ends the process. It returns only if
+// the suites could not begin.
 //
 // testing.Main uses the whole process: the command line, stdout and the exit code. The alternatives were rejected. A
 // second implementation of testing.TB would have to follow the first one, and its faults would look like faults of the
 // store. The argument of testing.MainStart changes from version to version.
-func Main(d Deployment) {
-	os.Args = []string{os.Args[0], "-test.v", "-test.parallel=4", "-test.timeout=10m"}
+func Main(ctx context.Context, d Deployment) error {
+	k, err := d.learn(ctx)
+	if err != nil {
+		return err
+	}
 	n := make(chan int, 1)
 	n <- 0
-	testing.Main(func(string, string) (bool, error) { return true, nil },
-		[]testing.InternalTest{{Name: suite, F: func(t *testing.T) {
-			conformance.RunLocker(t, conformance.Harness{FIFO: d.FIFO, Wanted: d.FIFO, Labels: true, Verifies: true,
-				Store: func(t testing.TB) conformance.Store {
-					store := <-n + 1
-					n <- store
-					return d.store(t, store)
-				}})
-		}}}, nil, nil)
+	h := k.Harness
+	h.Store = func(t testing.TB) conformance.Store {
+		store := <-n + 1
+		n <- store
+		return d.store(t, store, k.remove)
+	}
+	// The suites run one after the other. A writer makes requests for 64 locks, and other properties beside it would
+	// be late.
+	var tests []testing.InternalTest
+	for _, run := range []func(*testing.T, conformance.Harness){
+		conformance.RunLocker, conformance.RunSemaphore, conformance.RunRWLock,
+	} {
+		tests = append(tests, testing.InternalTest{Name: suite, F: func(t *testing.T) { run(t, h) }})
+	}
+	os.Args = []string{os.Args[0], "-test.v", "-test.parallel=4", "-test.timeout=20m"}
+	testing.Main(func(string, string) (bool, error) { return true, nil }, tests, nil, nil)
+	return nil
 }
 
 // store returns a Store without Left, because listing the keys means scanning all keys of servers that are in use.
-func (d Deployment) store(t testing.TB, n int) conformance.Store {
-	return conformance.Store{
+func (d Deployment) store(t testing.TB, n int, remove func(n int, key string) error) conformance.Store {
+	s := conformance.Store{
 		Client: func() locker.Locker {
 			l, err := d.Open(n)
 			if err != nil {
@@ -73,14 +93,18 @@ func (d Deployment) store(t testing.TB, n int) conformance.Store {
 			}
 			return l
 		},
-		Delete: func(key string) {
-			if err := d.Delete(n, key); err != nil {
+	}
+	if remove != nil {
+		s.Delete = func(key string) {
+			if err := remove(n, key); err != nil {
 				t.Errorf("delete: %v", err)
 			}
-		},
+		}
 	}
+	return s
 }
 
+// suite is the name of the tests that [Main] runs. Names of properties differ from suite to suite.
 const suite = "Conformance"
 
 var verdict = regexp.MustCompile(`^    --- (PASS|FAIL|SKIP): ` + suite + `/(\S+) \(([0-9.]+s)\)$`)
