@@ -47,7 +47,8 @@ var all = []trial{
 		everystore, "-v -run TestElections ./elections", "LOCKER_ELECTIONS", "1000", ""},
 	{"soak", "five processes contend on each store while processes, servers and networks fail; an outside judge",
 		everystore, "-v -run TestSoak ./soak", "LOCKER_SOAK", "10m", "LOCKER_SOAK_ONLY"},
-	{"places", "the same of 16 processes with permits, readers and writers, for that long or for 100000 acquisitions",
+	{"places", "the same of 16 processes with permits, readers and writers, for that long, or for 100000 acquisitions " +
+		"and a tenth as many upgrades with downgrades",
 		everystore, "-v -run TestPlaces ./soak", "LOCKER_SOAK_PLACES", "10m", "LOCKER_SOAK_ONLY"},
 	{"postgres-failovers", "primaries of PostgreSQL die under load, and synchronous standbys take over; 15 s each",
 		"backends/postgres", "-v -parallel 3 -run TestFailover/synchronous .", "LOCKER_POSTGRES_FAILOVERS", "60", ""},

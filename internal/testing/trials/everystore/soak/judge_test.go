@@ -158,6 +158,14 @@ func (j *judge) count(is func(s *span) bool) (n int) {
 	return n
 }
 
+// cycles counts upgradeable leases that have become exclusive and then shared ones, of which each was relied on.
+func (j *judge) cycles() int {
+	return j.count(func(s *span) bool {
+		before := j.spans[s.From+s.Key]
+		return s.downgraded() && s.last > 0 && before != nil && before.upgraded() && before.last > 0
+	})
+}
+
 // verdict returns what must not have happened.
 func (j *judge) verdict() []string {
 	j.mu.Lock()

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/golocker/locker"
@@ -169,6 +170,49 @@ func TestJudgeFindsPlantedFaultsOfReadersAndWriters(t *testing.T) {
 		"a right certificate": {spans: []span{reads.sure(30), leased(shared, "2", 6, 10, 29, 0)}},
 	} {
 		t.Run(name, h.test)
+	}
+}
+
+// Only an upgradeable lease that was upgraded, downgraded, and relied on all the time counts as a cycle.
+func TestJudgeCountsCycles(t *testing.T) {
+	first, second := leased(upgradeable, "1", 5, 10, 20, 30), leased(exclusive, "2", 8, 31, 40, 50).of("1")
+	third := leased(shared, "3", 8, 51, 60, 70).of("2")
+	for name, tt := range map[string]struct {
+		spans []span
+		want  int
+	}{
+		"a cycle":                   {[]span{first, second, third}, 1},
+		"an upgrade":                {[]span{first, second}, 0},
+		"a downgrade":               {[]span{first, leased(shared, "3", 5, 51, 60, 70).of("1")}, 0},
+		"of a writer":               {[]span{leased(exclusive, "2", 8, 31, 40, 50), third}, 0},
+		"lost as a writer":          {[]span{first, leased(exclusive, "2", 8, 31, 40, 0).of("1"), third}, 0},
+		"lost with the downgrade":   {[]span{first, second, leased(shared, "3", 8, 51, 60, 0).of("2")}, 0},
+		"of a lease of another key": {[]span{first, second.on("l"), third}, 0},
+	} {
+		j := newJudge()
+		for _, s := range tt.spans {
+			j.add(s)
+		}
+		if got := j.cycles(); got != tt.want {
+			t.Errorf("%s: %d cycles, expected %d", name, got, tt.want)
+		}
+	}
+}
+
+func TestTimesWithoutOutages(t *testing.T) {
+	all := stretch{10, 20}
+	for name, tt := range map[string]struct{ outages, want []stretch }{
+		"none":             {nil, []stretch{all}},
+		"before":           {[]stretch{{1, 5}}, []stretch{all}},
+		"at the beginning": {[]stretch{{1, 12}}, []stretch{{12, 20}}},
+		"in between":       {[]stretch{{12, 14}, {16, 17}}, []stretch{{10, 12}, {14, 16}, {17, 20}}},
+		"one in another":   {[]stretch{{11, 18}, {12, 14}}, []stretch{{10, 11}, {18, 20}}},
+		"at the end":       {[]stretch{{15, 30}, {30, 40}}, []stretch{{10, 15}}},
+		"all the time":     {[]stretch{{10, 15}, {15, 20}}, nil},
+	} {
+		if got := without(all, tt.outages); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, expected %v", name, got, tt.want)
+		}
 	}
 }
 

@@ -20,17 +20,22 @@ func (h history) test(t *testing.T) {
 	t.Helper()
 	j := newJudge()
 	for _, s := range h.spans {
-		s.What = has
-		j.hear(1, s.word)
-		if s.last > 0 {
-			j.hear(1, word{What: relies, Key: s.Key, Lease: s.Lease, At: s.last})
-		}
-		if s.certificate > 0 {
-			j.hear(1, word{What: verified, Key: s.Key, Lease: s.Lease, At: s.certificate})
-		}
+		j.add(s)
 		j.bounds[s.Key] = h.bounds
 	}
 	j.expect(t, h.found)
+}
+
+// add tells the judge of a lease.
+func (j *judge) add(s span) {
+	s.What = has
+	j.hear(1, s.word)
+	if s.last > 0 {
+		j.hear(1, word{What: relies, Key: s.Key, Lease: s.Lease, At: s.last})
+	}
+	if s.certificate > 0 {
+		j.hear(1, word{What: verified, Key: s.Key, Lease: s.Lease, At: s.certificate})
+	}
 }
 
 // expect checks that the judge finds something, or nothing if found is empty.
@@ -110,5 +115,23 @@ func TestJudgeFindsCallsWithoutEnd(t *testing.T) {
 				j.expect(t, tt.found)
 			})
 		})
+	}
+}
+
+// A worker writes each word before it goes on, except for those that are written with the next one.
+func TestWordsAreWrittenBeforeTheWorkerGoesOn(t *testing.T) {
+	var out strings.Builder
+	say, flush := speaker(&out)
+	for _, tt := range []struct {
+		what  string
+		lines int
+	}{{calls, 1}, {returns, 1}, {has, 1}, {relies, 4}, {verified, 5}, {calls, 6}, {returns, 6}} {
+		say(word{What: tt.what})
+		if got := strings.Count(out.String(), "\n"); got != tt.lines {
+			t.Errorf("after %q: %d lines, expected %d", tt.what, got, tt.lines)
+		}
+	}
+	if flush(); strings.Count(out.String(), "\n") != 7 {
+		t.Errorf("at the end: %q", out.String())
 	}
 }

@@ -36,6 +36,7 @@ type trial struct {
 	all     []*process
 	number  int            // of processes so far
 	faults  map[string]int // how often each was
+	outages []stretch      // the times of faults
 }
 
 // process is a worker and its ways to the servers.
@@ -80,6 +81,8 @@ func (tr *trial) fault() {
 	}
 	kind := kinds[rand.IntN(len(kinds))]
 	tr.faults[kind]++
+	began := now()
+	defer func() { tr.outages = append(tr.outages, stretch{began, now()}) }()
 	switch kind {
 	case "SIGKILL":
 		tr.replace(i, p.plan, true)
@@ -172,6 +175,9 @@ func (tr *trial) start(p plan, relays []*testserver.Relay) *process {
 		tr.Fatal(err)
 	}
 	one.cmd.Env = append(os.Environ(), planEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	if p.Who%2 > 0 { // it costs less, and the processes run at the same time anyway
+		one.cmd.Env = append(one.cmd.Env, "GOMAXPROCS=1")
+	}
 	one.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	one.cmd.Stderr = os.Stderr
 	stdin, err1 := one.cmd.StdinPipe()

@@ -22,9 +22,19 @@ const changing = "changing"
 // shelves is the keys of readers and writers.
 var shelves = []string{"x", "y", "z"}
 
+// oneOf returns which of n keys to use. A caller stays with a key for a while. If each call were for another key, all
+// callers would soon wait for the holder that was killed or stopped last.
+func (w *worker) oneOf(n int) int {
+	if w.left == 0 {
+		w.home, w.left = rand.IntN(n), 1+rand.IntN(200)
+	}
+	w.left--
+	return w.home
+}
+
 // permits acquires permits of a key. Those of the key that has many cost as many requests, so it comes seldom.
 func (w *worker) permits(ctx context.Context) {
-	of := semaphores[rand.IntN(len(semaphores)-1)]
+	of := semaphores[w.oneOf(len(semaphores)-1)]
 	if rand.IntN(20) == 0 {
 		of = semaphores[len(semaphores)-1]
 	}
@@ -53,11 +63,11 @@ func (w *worker) permit(ctx context.Context, key string, n int) {
 
 // readersAndWriters acquires a lease of a reader or of a writer, and changes it while it can.
 func (w *worker) readersAndWriters(ctx context.Context) {
-	of, l := word{Kind: shared, Key: shelves[rand.IntN(len(shelves))]}, w.rw.Shared()
+	of, l := word{Kind: shared, Key: shelves[w.oneOf(len(shelves))]}, w.rw.Shared()
 	switch rand.IntN(10) {
-	case 0, 1, 2:
+	case 0, 1, 2, 3:
 		of.Kind, l = upgradeable, w.rw.Upgradeable()
-	case 3, 4:
+	case 4, 5:
 		of.Kind, l = exclusive, w.rw.Exclusive()
 	}
 	lease := w.acquire(ctx, l, &of)
@@ -84,7 +94,7 @@ func (w *worker) change(ctx context.Context, lease locker.Lease, of *word) (next
 	call, cancel := context.WithTimeout(ctx, rand.N(limit))
 	defer cancel()
 	to, began := shared, now()
-	switch n := rand.IntN(4); {
+	switch n := rand.IntN(8); {
 	case of.Kind == shared, n == 0:
 		return nil, nil
 	case of.Kind == upgradeable && n > 1:
@@ -131,10 +141,11 @@ func (w *worker) tell(lease locker.Lease, of *word) func(what string, at int64) 
 	return func(what string, at int64) { w.say(word{What: what, Key: key, Lease: name, At: at}) }
 }
 
-// use relies on a lease, mostly for a short time, and sometimes until it was renewed.
+// use relies on a lease, mostly for a short time, and sometimes until it was renewed. Others wait meanwhile, so most of
+// the trial is this time if it is longer.
 func (w *worker) use(ctx context.Context, lease locker.Lease, tell func(what string, at int64)) {
 	d := rand.N(4 * time.Millisecond)
-	switch n := rand.IntN(500); {
+	switch n := rand.IntN(2000); {
 	case n == 0:
 		d = rand.N(2 * ttl)
 	case n < 60:
