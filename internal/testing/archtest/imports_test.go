@@ -97,7 +97,8 @@ var free = []string{"/examples", "/benchmarks", "/internal/testing"}
 
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
-	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/virtual", "/internal/testing/etcdtest",
+	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/instance", "/internal/testing/virtual",
+	"/internal/testing/etcdtest",
 	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/placestest",
 	"/internal/testing/testserver",
 	"/internal/testing/storeurl", "/internal/testing/short", "/internal/testing/steady", "/internal/testing/trials/sim",
