@@ -29,6 +29,8 @@ var rules = map[string]struct {
 	"/semaphore":      {[]string{module, module + "/internal/slots"}, "it knows the interface and no store"},
 	"/rwlock":         {[]string{module, module + "/internal/slots"}, "it knows the interface and no store"},
 	"/internal/slots": {[]string{module}, "it knows the interface and no store"},
+	"/adapters/lockcertmagic": {[]string{module, "github.com/caddyserver/certmagic"},
+		"an adapter knows the interface and no store"},
 	"/drivers": {[]string{module + "/drivers/internal/sentinel"},
 		"the contract knows neither locks nor clients"},
 	"/drivers/internal/sentinel": {nil, "the contract imports it"},
