@@ -31,6 +31,7 @@ var rules = map[string]struct {
 	"/internal/slots": {[]string{module}, "it knows the interface and no store"},
 	"/adapters/lockcertmagic": {[]string{module, "github.com/caddyserver/certmagic"},
 		"an adapter knows the interface and no store"},
+	"/adapters/locktus": {[]string{module, "github.com/tus/tusd/v2"}, "an adapter knows the interface and no store"},
 	"/drivers": {[]string{module + "/drivers/internal/sentinel"},
 		"the contract knows neither locks nor clients"},
 	"/drivers/internal/sentinel": {nil, "the contract imports it"},
