@@ -1,0 +1,93 @@
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
+	"github.com/golang-migrate/migrate/v4/database/postgres"
+	"github.com/pressly/goose/v3"
+
+	"github.com/golocker/locker"
+)
+
+func gooseUp(ctx context.Context, l locker.Locker, provider *goose.Provider) error {
+	return locker.Do(ctx, l, "migrations", func(ctx context.Context) error {
+		_, err := provider.Up(ctx)
+		return err
+	})
+}
+
+func migrateUp(ctx context.Context, l locker.Locker, open func(context.Context) (*migrate.Migrate, error)) error {
+	return locker.Do(ctx, l, "migrations", func(ctx context.Context) error {
+		m, err := open(ctx) // which writes to the database, too
+		if err != nil {
+			return err
+		}
+		defer context.AfterFunc(ctx, func() { m.GracefulStop <- true })()
+		if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
+			return err
+		}
+		return context.Cause(ctx) // Up returns nil if it was stopped
+	})
+}
+
+// unlocked is a driver whose own locks are off.
+type unlocked struct{ database.Driver }
+
+func (unlocked) Lock() error   { return nil }
+func (unlocked) Unlock() error { return nil }
+
+// driver works behind a PgBouncer that shares connections between transactions.
+func driver(ctx context.Context, db *sql.DB) (database.Driver, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, begun := conn.ExecContext(ctx, "BEGIN") // postgres takes and releases its own lock while it is opened
+	d, err := postgres.WithConnection(ctx, conn, &postgres.Config{})
+	_, ended := conn.ExecContext(ctx, "COMMIT")
+	return unlocked{d}, errors.Join(begun, err, ended)
+}
+
+// The programs of the page are functions of this file.
+func TestThePageShowsTheseRecipes(t *testing.T) {
+	source, err := os.ReadFile("recipes_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("../../docs/adapters*")
+	parts, _ := filepath.Glob("../../docs/adapters/*.part.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for _, page := range append(pages, parts...) {
+		if filepath.Ext(page) != ".md" {
+			continue
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range strings.Split(string(text), "```go\nfunc ") {
+			code, _, _ := strings.Cut(block, "```")
+			if i == 0 || !strings.Contains(code, "Up(ctx context.Context, l locker.Locker") {
+				continue
+			}
+			shown++
+			if !strings.Contains(string(source), "\nfunc "+code) {
+				t.Errorf("recipes_test.go has no\n%s", code)
+			}
+		}
+	}
+	if shown < 2 {
+		t.Errorf("the pages show %d recipes, want 2", shown)
+	}
+}
