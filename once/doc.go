@@ -31,6 +31,8 @@
 // only if the store cannot be reached for most of that time. It then ends with the context of the job, although nobody
 // else runs the tick once the window is over. A long job that should survive that goes on with context.WithoutCancel.
 //
+// A scheduler that calls the job itself, between a lock and an unlock of its own, gets the lease from [Claim].
+//
 // A claim takes one round trip. On stores that cannot keep the order of arrival (Redlock and NATS), calls at the same
 // moment can refuse each other, so that at first nobody has the tick. Therefore a call that finds the tick claimed
 // waits for it for a second. The keys of ticks are not in one hash slot of a Redis Cluster, unless the key has a hash

@@ -2,22 +2,19 @@ package once_test
 
 import (
 	"context"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/oncetest"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/once"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(instanceEnv) != "" {
-		playInstance()
-		return
-	}
+	oncetest.Main()
 	redistest.Main(m)
 }
 

@@ -26,6 +26,9 @@ const (
 // that would show that another instance has run it may have ended.
 var ErrTooLate = errors.New("too late for the tick")
 
+// ErrElsewhere means that another call has claimed the tick. Such an error also matches locker.ErrHeld.
+var ErrElsewhere = errors.New("another call has claimed the tick")
+
 // Outcome says what became of a call of [Per].
 type Outcome string
 
@@ -48,7 +51,7 @@ const (
 	Failed Outcome = "failed"
 )
 
-// Option changes one call of [Per]. All instances need the same options for a key.
+// Option changes one call of [Per] or [Claim]. All instances need the same options for a key.
 type Option func(*options)
 
 type options struct {
@@ -83,33 +86,65 @@ func Skew(d time.Duration) Option {
 func Per(
 	ctx context.Context, l locker.Locker, key string, tick time.Time, f func(ctx context.Context) error, opts ...Option,
 ) (Outcome, error) {
-	c := newClaim(l, tick, opts)
-	if err := c.validate(key); err != nil {
-		return Failed, &locker.Error{Op: "once", Key: key, Err: err}
-	}
-	late := c.late()
-	if late != nil {
-		return TooLate, &locker.Error{Op: "once", Key: key, Err: late}
-	}
 	ran := false
-	err := locker.Do(ctx, c, name(key, tick), func(ctx context.Context) error {
-		// If the process or the store stood still, the lock of another instance may have ended before this one was granted.
-		if late = c.late(); late != nil {
-			return late
-		}
+	err := locker.Do(ctx, claims{l, tick, opts}, key, func(ctx context.Context) error {
 		ran = true
 		return f(ctx)
-	}, locker.TTL(c.hold()), locker.MinHold(c.hold()))
+	})
 	switch {
 	case ran:
 		return Ran, err
-	case late != nil:
-		return TooLate, &locker.Error{Op: "once", Key: key, Err: late}
-	case c.elsewhere:
+	case errors.Is(err, ErrTooLate):
+		return TooLate, err
+	case errors.Is(err, ErrElsewhere):
 		return Elsewhere, nil
 	default:
 		return Failed, err
 	}
+}
+
+// claims is the Locker that Per gives to locker.Do.
+type claims struct {
+	locker.Locker
+	tick time.Time
+	opts []Option
+}
+
+// Lock claims the tick. It overrides that of the Locker.
+func (c claims) Lock(ctx context.Context, key string, _ ...locker.Option) (locker.Lease, error) {
+	return Claim(ctx, c.Locker, key, c.tick, c.opts...)
+}
+
+// Claim is the part of [Per] before f, for schedulers that call the job themselves. Whoever gets the lease runs the
+// job, and calls Unlock when the job has ended. The tick stays claimed. If the job has not begun when Unlock is called,
+// the tick is not run.
+//
+// The error matches [ErrElsewhere] where Per returns [Elsewhere], and [ErrTooLate] where it returns [TooLate].
+// Otherwise it is that of the Locker.
+func Claim(
+	ctx context.Context, l locker.Locker, key string, tick time.Time, opts ...Option,
+) (locker.Lease, error) {
+	c := newClaim(tick, opts)
+	err := c.validate(key)
+	if err == nil {
+		err = c.late()
+	}
+	if err != nil {
+		return nil, &locker.Error{Op: "once", Key: key, Err: err}
+	}
+	lease, err := c.lock(ctx, l, name(key, tick))
+	switch {
+	case errors.Is(err, ErrElsewhere):
+		return nil, &locker.Error{Op: "once", Key: key, Err: err}
+	case err != nil:
+		return nil, err
+	}
+	// If the process or the store stood still, the lock of another instance may have ended before this one was granted.
+	if late := c.late(); late != nil {
+		_ = lease.Unlock(ctx)
+		return nil, &locker.Error{Op: "once", Key: key, Err: late}
+	}
+	return &claimed{lease}, nil
 }
 
 // name returns the name of the lock of a tick. No two ticks of all keys have a name in common.
@@ -117,20 +152,17 @@ func name(key string, tick time.Time) string {
 	return key + "@" + tick.UTC().Format("2006-01-02T15:04:05.999Z")
 }
 
-// claim is one call of Per. It is the Locker that the call gives to locker.Do.
+// claim is one call of Claim.
 type claim struct {
-	locker.Locker
 	options
-	tick      time.Time
-	began     time.Time     // when the call began, by the monotonic clock
-	age       time.Duration // of the tick at that time, by the wall clock
-	elsewhere bool          // another call has the tick
+	tick  time.Time
+	began time.Time     // when the call began, by the monotonic clock
+	age   time.Duration // of the tick at that time, by the wall clock
 }
 
-func newClaim(l locker.Locker, tick time.Time, opts []Option) *claim {
+func newClaim(tick time.Time, opts []Option) *claim {
 	c := &claim{
-		Locker: l, options: options{window: DefaultWindow, skew: DefaultSkew, now: time.Now},
-		tick: tick, began: time.Now(),
+		options: options{window: DefaultWindow, skew: DefaultSkew, now: time.Now}, tick: tick, began: time.Now(),
 	}
 	for _, opt := range opts {
 		opt(&c.options)
@@ -176,19 +208,29 @@ func (c *claim) hold() time.Duration {
 	return d + d/50 + 10*time.Millisecond
 }
 
-// Lock claims the tick. It overrides that of the Locker.
-func (c *claim) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	lease, err := c.TryLock(ctx, key, opts...)
-	if errors.Is(err, locker.ErrHeld) && ctx.Err() == nil {
-		wait, cancel := context.WithTimeout(ctx, settling)
-		defer cancel()
-		lease, err = c.Locker.Lock(wait, key, opts...)
-		c.elsewhere = err != nil && wait.Err() != nil && ctx.Err() == nil
+// lock acquires the lock of the tick.
+func (c *claim) lock(ctx context.Context, l locker.Locker, key string) (locker.Lease, error) {
+	opts := []locker.Option{locker.TTL(c.hold()), locker.MinHold(c.hold())}
+	lease, held := l.TryLock(ctx, key, opts...)
+	if !errors.Is(held, locker.ErrHeld) || ctx.Err() != nil {
+		return lease, held
 	}
-	if err != nil {
-		return nil, err
+	wait, cancel := context.WithTimeout(ctx, settling)
+	defer cancel()
+	lease, err := l.Lock(wait, key, opts...)
+	if err != nil && wait.Err() != nil && ctx.Err() == nil {
+		return nil, elsewhere(held)
 	}
-	return &claimed{lease}, nil
+	return lease, err
+}
+
+// elsewhere returns an error that says what the store knows about the holder.
+func elsewhere(held error) error {
+	var by *locker.HeldError
+	if errors.As(held, &by) {
+		held = by
+	}
+	return fmt.Errorf("%w: %w", ErrElsewhere, held)
 }
 
 // claimed is the lease of a tick.

@@ -104,7 +104,7 @@ var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conf
 	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/instance", "/internal/testing/virtual",
 	"/internal/testing/etcdtest",
 	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/placestest",
-	"/internal/testing/testserver",
+	"/internal/testing/instance", "/internal/testing/oncetest", "/internal/testing/testserver",
 	"/internal/testing/storeurl", "/internal/testing/short", "/internal/testing/steady", "/internal/testing/trials/sim",
 	"/internal/testing/trials/serve", "/internal/testing/trials/everystore/deployment"}
 

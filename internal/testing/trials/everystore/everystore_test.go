@@ -16,12 +16,16 @@ import (
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all"
+	"github.com/golocker/locker/internal/testing/oncetest"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/storeurl"
 	"github.com/golocker/locker/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
+func TestMain(m *testing.M) {
+	oncetest.Main()
+	goleak.VerifyTestMain(m, redistest.Lingering()...)
+}
 
 // ttls has the TTLs on stores that count them in seconds. On the others it is shorter.
 var ttls = map[string]time.Duration{"etcd": time.Second, "NATS": time.Second}
