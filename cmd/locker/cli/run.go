@@ -43,6 +43,8 @@ type runOptions struct {
 	weight  int // how many of the permits are taken
 
 	shared, exclusive bool // the key is that of readers and writers
+
+	tick time.Duration // between the ticks of a schedule; 0: there is none
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -55,7 +57,7 @@ func runCommand(a *app) *cobra.Command {
 		Example: `  locker run --key backup --wait 0 -- /usr/local/bin/backup --all
   locker run --key deploy --wait 10m --ttl 1m --max-hold 1h -- make deploy
   # from cron, on each machine
-  locker run -q --key report --wait 5s --min-hold 1m -- /usr/local/bin/report
+  locker run -q --key report --tick 1m -- /usr/local/bin/report
   # on at most three machines at a time
   locker run --key export --permits 3 -- ./export
   # many readers, or one migration
@@ -86,6 +88,8 @@ func runCommand(a *app) *cobra.Command {
 	flags.IntVar(&o.weight, "weight", 1, "with --permits, the `number` of permits to take, all or none")
 	flags.BoolVar(&o.shared, "shared", false, "share the key with others that have --shared")
 	flags.BoolVar(&o.exclusive, "exclusive", false, "exclude those that have --shared, too")
+	durationVar(flags, &o.tick, "tick",
+		"run the command at most once per tick of a schedule: the last multiple of this time")
 	flags.StringVar(&o.OnLost, "on-lost", supervise.Term, "if the lock is lost: `term`, kill or notify the command")
 	o.Grace = -1
 	durationVar(flags, &o.Grace, "grace",
@@ -97,7 +101,7 @@ func runCommand(a *app) *cobra.Command {
 	}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]cobra.Completion{"forever", "0", "30s"},
 		cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range []string{"key", "ttl", "min-hold", "max-hold", "grace", "weight"} {
+	for _, name := range []string{"key", "ttl", "min-hold", "max-hold", "grace", "weight", "tick"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
@@ -120,6 +124,16 @@ func (o *runOptions) read(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("weight") && o.permits == 0 {
 		return exit.Usagef("--weight needs --permits")
 	}
+	if cmd.Flags().Changed("tick") {
+		if o.tick < time.Second || o.tick%time.Second != 0 {
+			return exit.Usagef("--tick %v: it is one or several seconds, such as 1m", o.tick)
+		}
+		for _, name := range []string{"ttl", "wait", "min-hold", "permits", "shared", "exclusive"} {
+			if cmd.Flags().Changed(name) {
+				return exit.Usagef("--tick and --%s exclude each other", name)
+			}
+		}
+	}
 	return checkPermits(cmd, o.permits)
 }
 
@@ -132,6 +146,10 @@ The command is stopped if one of the locks is lost.
 With --permits, as many commands run at a time as the key has permits. All who use a key should give the same number.
 With --shared, commands run beside each other, and beside none that has --exclusive. Permits, shared locks and plain
 locks of the same name have nothing to do with each other.
+
+With --tick, run is for cron: all machines start it at the same times, and one of them runs the command. The tick is the
+last multiple of the given time, in UTC, at which run was started: with 1m, the minute that has begun. Run exits with 75
+if the tick was run elsewhere, runs there, or was interrupted by a crash, and if it was more than a minute ago.
 
 Run executes the words after -- without a shell. The command uses the standard input, output and error of locker, and
 its exit code becomes the exit code of locker.
@@ -151,6 +169,7 @@ The command gets these environment variables:
   LOCKER_SLOT    with --permits, the number of the permit, from 0, which no other command has at the same time; with
                  --weight, one in each line
   LOCKER_STORE   the backend: memory, redis, redlock, etcd, postgres, nats, or another registered one
+  LOCKER_TICK    with --tick, the tick, such as 2026-11-22T06:00:00Z
   LOCKER_FD      the number of a file descriptor that reaches end of file when the lock is lost; it delivers no data
 
 Exit codes:
@@ -160,7 +179,7 @@ Exit codes:
   65      the key holds something else
   69      the server, or the quorum, is down, or refuses
   70, 71  a helper process was killed, or could not be started
-  75      somebody else has the lock
+  75      somebody else has the lock; with --tick, the tick was claimed elsewhere, or it is too late for it
   78      the configuration is wrong
   79      the lock was lost, or --max-hold was reached, while the command ran
   126     the command cannot be executed
@@ -172,6 +191,9 @@ func (o *runOptions) check(c *config.Config) error {
 	slices.Sort(o.Keys)
 	o.Keys = slices.Compact(o.Keys)
 	o.Key = strings.Join(o.Keys, ",")
+	if o.tick > 0 {
+		o.Tick = time.Now().Truncate(o.tick)
+	}
 	tooLong := func(key string) bool { return len(key) > locker.MaxKey }
 	switch {
 	case len(o.Keys) == 0 || o.Keys[0] == "":
@@ -180,6 +202,8 @@ func (o *runOptions) check(c *config.Config) error {
 		return exit.Usagef("the key is longer than %d bytes", locker.MaxKey)
 	case !slices.Contains([]string{supervise.Term, supervise.Kill, supervise.Notify}, o.OnLost):
 		return exit.Usagef("--on-lost %q: it is term, kill or notify", o.OnLost)
+	case o.tick > 0 && len(o.Keys) > 1:
+		return exit.Usagef("--tick is for one --key")
 	case o.permits > 0 && len(o.Keys) > 1:
 		return exit.Usagef("--permits is for one --key")
 	case o.permits > 0 && (o.weight < 1 || o.weight > o.permits):
@@ -217,7 +241,7 @@ func (o *runOptions) checkTTL(configured time.Duration) error {
 	o.Validity = o.ttl
 	if o.ttl == 0 {
 		o.Validity = runTTL
-		if configured != 0 {
+		if configured != 0 && o.tick == 0 { // all machines need the same for a tick
 			o.Validity = configured
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/once"
 	"github.com/golocker/locker/semaphore"
 )
 
@@ -129,6 +130,9 @@ func (h *holder) environ() []string {
 		"LOCKER_KEY="+strings.Join(h.opts.Keys, "\n"),
 		"LOCKER_FENCE="+h.fences(),
 		"LOCKER_STORE="+h.opts.Store)
+	if !h.opts.Tick.IsZero() {
+		environ = append(environ, "LOCKER_TICK="+h.opts.Tick.UTC().Format(time.RFC3339))
+	}
 	if p, ok := semaphore.PermitOf(h.lease); ok {
 		environ = append(environ, "LOCKER_SLOT="+strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Slots()), " ", "\n"), "[]"))
 	}
@@ -319,8 +323,13 @@ func (h *holder) acquire(ctx context.Context, l locker.Locker) error {
 
 // refused adds advice to the error of Lock.
 func (h *holder) refused(err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case errors.Is(err, once.ErrElsewhere):
+		return exit.With(exit.Held, err, "")
+	case errors.Is(err, once.ErrTooLate):
+		return exit.With(exit.Held, err, "the times of the schedule have to be multiples of --tick, in UTC")
 	}
 	if !errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrUnavailable) {
 		return err
@@ -333,6 +342,11 @@ func (h *holder) refused(err error) error {
 }
 
 func (h *holder) lock(ctx context.Context, l locker.Locker) (locker.Lease, error) {
+	if !h.opts.Tick.IsZero() {
+		// A claim lasts for the skew at least, also if it comes at the end of the window.
+		limited := locker.Defaults(locker.MaxHold(h.opts.MaxHold))(l)
+		return once.Claim(ctx, limited, h.opts.Key, h.opts.Tick, once.Skew(h.opts.Validity))
+	}
 	opts := []locker.Option{locker.TTL(h.opts.Validity), locker.MinHold(h.opts.MinHold), locker.MaxHold(h.opts.MaxHold)}
 	one, all := l.Lock, locker.LockAll
 	switch wait := h.opts.MaxWait; {
@@ -370,6 +384,9 @@ func (h *holder) fences() string {
 func (h *holder) trace(ctx context.Context) context.Context {
 	return lockertrace.With(ctx, &lockertrace.Trace{
 		Waiting: func(w lockertrace.Waiting) {
+			if !h.opts.Tick.IsZero() { // for a moment only
+				return
+			}
 			h.opts.Note("waiting for %q: %v", h.opts.Key, &locker.HeldError{Remaining: w.Remaining, Label: w.Label})
 		},
 		Renewed: h.renewal,

@@ -18,11 +18,12 @@ type Options struct {
 	Keys     []string
 	Key      string        // what messages call the keys
 	Store    string        // the name of the backend, for the command
-	Validity time.Duration // the lease time
+	Validity time.Duration // the lease time; for a tick the least one
 	MinHold  time.Duration
 	MaxHold  time.Duration // 0: none
 	MaxWait  time.Duration // for the lock; negative: forever
 	Grace    time.Duration // between SIGTERM and SIGKILL
+	Tick     time.Time     // for which the command runs, at most once on all machines; zero: it is not for a tick
 	OnLost   string        // Term, Kill or Notify
 
 	Path    string   // of the command
