@@ -76,6 +76,8 @@ var rules = map[string]struct {
 	"/middleware/retry": {[]string{module}, "a middleware knows the interface and no store"},
 	"/conformance": {[]string{module, module + "/drivers", module + "/semaphore", module + "/rwlock"},
 		"outside authors run the suite with nothing but the standard library"},
+	"/adapters/lockgocron": {[]string{module, module + "/election", module + "/once", "github.com/go-co-op/gocron/v2"},
+		"an adapter knows its library, and no store"},
 	"/middleware/logging": {[]string{module}, "a middleware knows the interface and no store"},
 	"/internal/child":     {nil, "it starts processes of any kind"},
 	"/cmd/locker": {[]string{module + "/cmd/locker/cli"},

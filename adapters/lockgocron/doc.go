@@ -1,0 +1,62 @@
+// Package lockgocron lets several instances of a gocron scheduler share their jobs: a [Locker] runs each tick of a job
+// at most once, and an elector, [ByElection], runs all jobs on one instance.
+//
+//	ticks := lockgocron.New(l)
+//	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(ticks))
+//	if err != nil {
+//		return err
+//	}
+//	ticks.Attach(s)
+//	_, err = s.NewJob(gocron.CronJob("*/5 * * * *", false), gocron.NewTask(report), gocron.WithName("report"))
+//	if err != nil {
+//		return err
+//	}
+//	s.Start()
+//
+// l is a Locker of any store that all instances share.
+//
+// # At most once per tick
+//
+// gocron locks the name of the job while the job runs. Under one lock for all ticks, instances come one after the
+// other, because their clocks differ, and a quick job runs as often as there are instances. Here each tick is a lock
+// of its own, which outlasts the job: package once has the promises, and their assumptions about clocks.
+//
+// gocron gives a Locker the name of the job, and not the tick. The Locker asks the scheduler when the job is due. So
+// an instance whose timer is late names the same tick as the others. Therefore
+//
+//   - jobs have names that differ: gocron.WithName;
+//   - the schedule names the same times on all instances. That of CronJob and OneTimeJob does, and of DailyJob,
+//     WeeklyJob and MonthlyJob with an interval of one, if all schedulers have the same gocron.WithLocation.
+//     DurationJob counts from the start of the process, unless the job has
+//     gocron.WithStartAt(gocron.WithStartDateTimePast(time.Now().Truncate(interval))). DurationRandomJob,
+//     WithIntervalFromCompletion and WithStartImmediately have no ticks that others share;
+//   - a run that somebody asks for with RunNow is of no tick. Give its job gocron.WithDisabledDistributedJobLocker.
+//
+// If the Locker returns an error, gocron skips the run, and tells nobody but the listener gocron.AfterLockError. The
+// error matches once.ErrElsewhere if another instance has the tick, which is usual, once.ErrTooLate if the instance is
+// later than the window of a minute, [ErrNoTick] if the run is of no tick, and locker.ErrUnavailable if the store is
+// down. gocron does not ask again, so such a tick is missed unless another instance gets through. Package
+// middleware/retry asks again.
+//
+// # Loss and crashes
+//
+// The lock is renewed while the job runs. If it is lost nevertheless, the job is not told: gocron gives each run the
+// same context. This does little harm, because nobody runs the tick when its window is over. The tick of an instance
+// that crashes is not run again. The next tick has another lock, so a job may overlap with itself on another instance;
+// gocron.WithSingletonMode prevents this within one. Such a job takes a lock in it, or runs under an election.
+//
+// # By election
+//
+// With gocron.WithDistributedElector, the instance that leads runs all jobs. gocron then does not use the Locker, and a
+// leader that resigns just after a tick may be followed by one whose clock has not reached it: both run it. A run that
+// has begun is not told that its instance leads no more. An instance that does not lead keeps, in gocron 2.21, the
+// time of each tick that it skips, for as long as that lasts. A scheduler that lives for one term is better in that:
+//
+//	OnElected: func(ctx context.Context, _ election.Term) error {
+//		s, err := gocron.NewScheduler(gocron.WithGlobalJobOptions(gocron.WithContext(ctx)))
+//		// …
+//		s.Start()
+//		<-ctx.Done()
+//		return s.Shutdown() // which waits for the jobs
+//	}
+package lockgocron
