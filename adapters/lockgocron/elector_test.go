@@ -36,7 +36,7 @@ func TestByElection(t *testing.T) {
 			})
 			time.Sleep(time.Second) // the first one leads
 			c := newClock(time.Duration(-n)*200*time.Millisecond, 0)
-			s := w.scheduler(c, gocron.WithDistributedElector(lockgocron.ByElection(e)), minutely, func() {
+			s := w.scheduler(c, gocron.WithDistributedElector(lockgocron.ByElection(e)), minutely(), func() {
 				tick := c.Now().Round(time.Minute)
 				w.runs(tick)
 				w.mu.Lock()

@@ -18,7 +18,10 @@ import (
 	"github.com/golocker/locker/once"
 )
 
-var minutely, hourly = gocron.CronJob("* * * * *", false), gocron.CronJob("0 * * * *", false)
+// A gocron.JobDefinition is for one scheduler.
+func minutely() gocron.JobDefinition { return gocron.CronJob("* * * * *", false) }
+
+func hourly() gocron.JobDefinition { return gocron.CronJob("0 * * * *", false) }
 
 // plain is the Locker that others write for gocron: one lock for all ticks of a job.
 type plain struct{ locker *locker.Client }
@@ -42,10 +45,10 @@ func TestEachTickRunsOnce(t *testing.T) {
 						time.Sleep(50 * time.Millisecond)
 					}
 					if want == 1 {
-						all = append(all, w.claiming(c, minutely, job))
+						all = append(all, w.claiming(c, minutely(), job))
 						continue
 					}
-					s := w.scheduler(c, gocron.WithDistributedLocker(plain{w.client()}), minutely, job)
+					s := w.scheduler(c, gocron.WithDistributedLocker(plain{w.client()}), minutely(), job)
 					s.Start()
 					all = append(all, s)
 				}
@@ -70,12 +73,12 @@ func TestTimersAreWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withFleet(t, func(w *fleet) {
 				job := func() { w.runs(time.Now().Round(time.Hour)) }
-				wrong := w.claiming(newClock(0, late), hourly, job)
+				wrong := w.claiming(newClock(0, late), hourly(), job)
 				time.Sleep(3*time.Hour + time.Minute)
 				if got := w.times(); !maps.Equal(got, map[int]int{1: 3}) {
 					w.Errorf("alone: %v, %v", got, w.refused)
 				}
-				right := w.claiming(newClock(0, 0), hourly, job)
+				right := w.claiming(newClock(0, 0), hourly(), job)
 				time.Sleep(3 * time.Hour)
 				w.stop(wrong, right)
 				if got := w.times(); !maps.Equal(got, map[int]int{1: 6}) {
@@ -108,16 +111,16 @@ func TestWhichRunsHaveATick(t *testing.T) {
 			schedule: gocron.DurationRandomJob(interval, interval+1), want: lockgocron.ErrNoTick, text: "at random",
 		},
 		"at once": {
-			schedule: hourly, opts: startAt(gocron.WithStartImmediately()), want: locker.ErrInvalid, text: "millisecond",
+			schedule: hourly(), opts: startAt(gocron.WithStartImmediately()), want: locker.ErrInvalid, text: "millisecond",
 		},
 		"by hand": {
-			schedule: hourly, act: func(s gocron.Scheduler) error { return s.Jobs()[0].RunNow() },
+			schedule: hourly(), act: func(s gocron.Scheduler) error { return s.Jobs()[0].RunNow() },
 			want: lockgocron.ErrNoTick, text: `locker: once "report": the run is of no tick: it is due later`,
 		},
 		"of two jobs": {
 			schedule: gocron.CronJob("*/5 * * * *", false), want: locker.ErrInvalid, text: "two jobs have this name",
 			act: func(s gocron.Scheduler) error {
-				_, err := s.NewJob(hourly, gocron.NewTask(nothing), gocron.WithName("report"))
+				_, err := s.NewJob(hourly(), gocron.NewTask(nothing), gocron.WithName("report"))
 				return err
 			},
 		},
@@ -162,7 +165,7 @@ func TestLossInTheJob(t *testing.T) {
 	withFleet(t, func(w *fleet) {
 		store := lockertest.NewStore()
 		w.backend = store
-		s := w.claiming(newClock(0, 0), minutely, func() {
+		s := w.claiming(newClock(0, 0), minutely(), func() {
 			tick := time.Now()
 			w.runs(tick)
 			if err := store.Lose(w.Context(), "report@"+tick.UTC().Format(time.RFC3339)); err != nil {
