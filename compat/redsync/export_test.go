@@ -1,0 +1,4 @@
+package redsync
+
+// Open is New with options of package redlock, for several pools.
+var Open = open

@@ -1,0 +1,16 @@
+// Package goredis makes pools for redsync of clients of github.com/redis/go-redis/v9.
+package goredis
+
+import (
+	"github.com/redis/go-redis/v9"
+
+	redsyncredis "github.com/golocker/locker/compat/redsync/redis"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/drivers/goredis"
+)
+
+// NewPool returns the Pool of client, which stays the caller's. drivers/goredis says which clients can keep locks. With
+// another one, such as a *redis.Ring, each Lock fails with the reason.
+func NewPool(client redis.UniversalClient) redsyncredis.Pool {
+	return redsyncredis.PoolFunc(func() drivers.Driver { return goredis.New(client) })
+}
