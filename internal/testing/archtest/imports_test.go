@@ -78,8 +78,6 @@ var rules = map[string]struct {
 		"outside authors run the suite with nothing but the standard library"},
 	"/adapters/lockgocron": {[]string{module, module + "/election", module + "/once", "github.com/go-co-op/gocron/v2"},
 		"an adapter knows its library, and no store"},
-	"/middleware/logging": {[]string{module}, "a middleware knows the interface and no store"},
-	"/internal/child":     {nil, "it starts processes of any kind"},
 	"/middleware/logging":      {[]string{module}, "a middleware knows the interface and no store"},
 	"/compat/internal/retries": {[]string{module}, "it knows the interface and no store"},
 	"/compat/redsync": {[]string{module, module + "/compat/internal/retries", module + "/compat/redsync/redis",
