@@ -114,6 +114,9 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	return err
 }
 
+// AnswersWanted implements locker.WantedAnswerer.
+func (b *backend) AnswersWanted() {}
+
 // othersWait asks the nodes whether somebody waits for the lock of l. A mark alone does not say so, because a waiter
 // leaves it behind.
 func (b *backend) othersWait(ctx context.Context, key string, l *lease) bool {

@@ -17,7 +17,8 @@ import (
 )
 
 // Backend is the store of locks behind a Client of [New]. It implements locker.Backend, locker.Queuer, locker.Verifier,
-// locker.Binder, locker.ManyAcquirer, locker.SomeAcquirer, inspect.Inspector and inspect.TokenRaiser.
+// locker.Binder, locker.ManyAcquirer, locker.SomeAcquirer, locker.WantedAnswerer, inspect.Inspector and
+// inspect.TokenRaiser.
 type Backend struct {
 	options
 	pool    *pgxpool.Pool
@@ -156,6 +157,9 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 	}
 	return notHeld(was)
 }
+
+// AnswersWanted implements [locker.WantedAnswerer].
+func (b *Backend) AnswersWanted() {}
 
 // Release implements [locker.Backend].
 func (b *Backend) Release(ctx context.Context, req locker.Request) error {

@@ -100,6 +100,9 @@ func (c *Cluster) Extend(ctx context.Context, req locker.Request) error {
 	return c.of(req.Key).Extend(ctx, req)
 }
 
+// AnswersWanted implements locker.WantedAnswerer.
+func (c *Cluster) AnswersWanted() {}
+
 // Release implements locker.Backend.
 func (c *Cluster) Release(ctx context.Context, req locker.Request) error {
 	return c.of(req.Key).Release(ctx, req)

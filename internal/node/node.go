@@ -236,6 +236,9 @@ func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	return n.owned(reply, err)
 }
 
+// AnswersWanted implements locker.WantedAnswerer.
+func (n *Node) AnswersWanted() {}
+
 // Release implements locker.Backend. If it was not answered or not finished, it goes on in the background. If ctx has a
 // deadline, only that ends the call; see locker.Backend.
 func (n *Node) Release(ctx context.Context, req locker.Request) error {
