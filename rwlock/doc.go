@@ -33,8 +33,8 @@
 // neither class starves:
 //
 //   - A reader waits for the writers that were at the gate before it. There is at most one at a time.
-//   - A writer that has the intent lock is overtaken only by readers that are at the gate already, and by those that
-//     share a slot as described below.
+//   - A writer that has the intent lock is overtaken only by readers that are at the gate already, and by newcomers
+//     that share a slot, for 50 ms on most stores, as described below.
 //   - Writers that wait for the intent lock are not at the gate yet. While one writer is ahead of another, a caller of
 //     Shared that waits overtakes the second one at most once. An upgradeable holder has the intent lock as long as its
 //     lease, and readers come and go meanwhile.
@@ -42,11 +42,23 @@
 // # Readers of one process
 //
 // Readers of the same RWLock and key share a slot, so that a thousand requests of a web server are a few slots: those
-// that come while another one asks for a slot share what it gets, and newcomers share it for 50 ms. After that, they
-// share it while nobody waits for it, as far as the store tells (see locker.Wanted), and at most for a twentieth of the
-// TTL. Each reader has a Lease of its own. The slot is released when the last one unlocks, and lost for all when it is
-// lost. Readers that share a slot have the same owner value and the same fencing token. If the caller whose request is
-// shared leaves before there is a slot, the others ask anew, behind those that have come meanwhile.
+// that come while another one asks for a slot share what it gets. The request goes on as long as one of them waits for
+// it, with the values of the context of the first one, so nobody loses a place in the queue because another one leaves.
+// Newcomers share the slot while nobody waits for it, and at most for a twentieth of the TTL or half a second:
+//
+//   - For 50 ms after it was acquired, they share it in any case. If the readers had to wait for it, it is 10 ms.
+//   - After that, memory and etcd tell at once that somebody waits; see locker.Wanted.
+//   - On Redis, Redlock and PostgreSQL, the next newcomer extends the lease of the slot, because the answer tells it.
+//     Those that come meanwhile share the answer. If nobody waits, newcomers share the slot without another request for
+//     50 ms more. So readers that never pause cost the store up to 20 requests per second and process.
+//   - NATS does not tell of callers of other processes.
+//
+// So a writer that waits for slots is overtaken by newcomers that share one for 50 ms, on NATS for half a second. It
+// waits for as long as the last of them holds the slot. On Redlock, the answer of a node may come too late to count, so
+// it may take 50 ms more.
+//
+// Each reader has a Lease of its own. The slot is released when the last one unlocks, and lost for all when it is lost.
+// Readers that share a slot have the same owner value and the same fencing token.
 //
 // At most 64 slots are read at once in the whole fleet. More readers than that wait. The number is a constant, because
 // programs that disagree would not exclude each other.

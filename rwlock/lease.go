@@ -24,8 +24,12 @@ type locks struct {
 	all     locker.Lease    // of all of these
 
 	granted time.Time
-	users   int // leases that have not been unlocked; guarded by the mu of the RWLock
 	wanted  func() <-chan struct{}
+
+	// The following are guarded by the mu of the RWLock.
+	users int           // leases that have not been unlocked
+	quiet time.Time     // until then, newcomers share them without a question to the store
+	pause time.Duration // between the last question and quiet
 }
 
 func newLocks(held *slots.Held, intent locker.Lease) *locks {

@@ -2,73 +2,57 @@ package rwlock
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/ending"
-	"github.com/golocker/locker/internal/several"
 	"github.com/golocker/locker/lockertrace"
 )
 
-// Newcomers share a slot for fresh after the store has granted it, even if a writer waits. If nobody waits, as far as
-// the store tells, they share it for a part of the TTL. That is a limit because some stores tell late, or never.
+// Newcomers share a slot without a question for fresh after the store was asked about it, or soon after a wait for it,
+// because then there are writers. The pause between two questions doubles from there. All in all, they share a slot for
+// a part of the TTL, and for maxShare at most, because some stores tell late that a writer waits, or never.
 const (
 	fresh     = 50 * time.Millisecond
+	soon      = 10 * time.Millisecond
 	sharePart = 20
+	maxShare  = 500 * time.Millisecond
 )
 
 // readers is what the readers of one key and one RWLock have in common.
 type readers struct {
 	calls   int                // in progress
 	current *locks             // that newcomers may share; nil if there is none
-	flights map[string]*flight // that acquire a slot for all who come meanwhile, by the operation
-}
-
-// flight is an acquisition of a slot by one caller, which others wait for.
-type flight struct {
-	call  *several.Call // what it knows of the store
-	began time.Time
-	done  chan struct{}
-
-	// The following are guarded by the mu of the RWLock until done is closed, except waiting.
-	waiting int    // callers that share what it gets
-	locks   *locks // what it has got; each of the callers is counted in its users
-	err     error  // why it has failed, if that is not for a reason of its caller only
+	flights map[string]*flight // that newcomers wait for, by the operation
 }
 
 // share acquires a slot, or shares one with other readers of the process. The calls have no options, so that what is
 // right for one is right for all.
-func (rw *RWLock) share(
-	ctx context.Context, op, key string, get acquire,
-) (locker.Lease, error) {
-	call := new(several.Call)
-	if waits, _ := several.From(ctx).Seen(false, 0); waits {
-		call.Wait()
-	}
-	ctx = call.With(ctx)
-	defer call.End()
+func (rw *RWLock) share(ctx context.Context, op, key string, get acquire) (locker.Lease, error) {
 	r := rw.enter(key)
 	defer rw.exit(key, r)
 	for tries := 0; ; tries++ {
 		if k := rw.join(r); k != nil {
 			return rw.sharing(ctx, key, k), nil
 		}
-		f, leads := rw.board(r, call, op)
-		if leads {
-			return rw.fly(ctx, r, f, op, key, get)
-		}
+		f, began := rw.board(ctx, r, op, key, get)
 		select {
 		case <-f.done:
 		case <-ctx.Done():
-			if !rw.alight(f) {
+			if rw.alight(ctx, r, f, op) {
 				return nil, about(op, key, f.unfinished(ctx))
 			}
+			<-f.done
 		}
+		if began && f.panicked != nil {
+			panic(f.panicked)
+		}
+		k := rw.take(f)
 		switch {
-		case f.locks != nil:
-			return rw.sharing(ctx, key, f.locks), nil
-		case f.err != nil && tries > 0: // it began after this call
+		case k != nil && began && !f.shared: // whose lock has the hooks of this call
+			return newHold(rw, shared, key, nil, k), nil
+		case k != nil:
+			return rw.sharing(ctx, key, k), nil
+		case f.settles(ctx, began || tries > 0):
 			return nil, f.err
 		}
 	}
@@ -107,14 +91,27 @@ func (rw *RWLock) tidy(key string) {
 	}
 }
 
-// join returns the current locks and counts the caller in their users, if a newcomer may share them.
+// join returns the current locks and counts the caller in their users, if a newcomer may share them without a question.
 func (rw *RWLock) join(r *readers) *locks {
-	rw.mu.Lock()
-	k := r.current
-	rw.mu.Unlock()
-	if k == nil || !k.joinable() { // which runs hooks
+	k, quiet := rw.now(r)
+	if k == nil || k.judge(quiet) != joinNow {
 		return nil
 	}
+	return rw.use(k)
+}
+
+// now returns the current locks, and until when newcomers share them without a question.
+func (rw *RWLock) now(r *readers) (k *locks, quiet time.Time) {
+	rw.mu.Lock()
+	defer rw.mu.Unlock()
+	if r.current == nil {
+		return nil, time.Time{}
+	}
+	return r.current, r.current.quiet
+}
+
+// use counts a caller in the users of k, and returns k, or nil if the last one has unlocked.
+func (rw *RWLock) use(k *locks) *locks {
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
 	if k.users == 0 {
@@ -124,96 +121,70 @@ func (rw *RWLock) join(r *readers) *locks {
 	return k
 }
 
-// joinable reports whether a newcomer may share k: it is fresh, or nobody waits for it.
-func (k *locks) joinable() bool {
-	age := time.Since(k.granted)
-	if k.all.Err() != nil || age <= fresh {
-		return k.all.Err() == nil
+// verdict is whether a newcomer may share locks.
+type verdict int
+
+const (
+	acquireAnew verdict = iota
+	askFirst            // the store knows whether somebody waits for them
+	joinNow
+)
+
+// judge returns whether a newcomer may share k. It runs hooks, so call it without the mutex.
+func (k *locks) judge(quiet time.Time) verdict {
+	if k.all.Err() != nil {
+		return acquireAnew
+	}
+	if time.Now().Before(quiet) {
+		return joinNow
 	}
 	ttl, ok := locker.LeaseAs[interface{ TTL() time.Duration }](k.all)
-	if !ok || age > ttl.TTL()/sharePart {
-		return false
+	if !ok || k.wanted() == nil || k.isWanted() || time.Since(k.granted) > min(ttl.TTL()/sharePart, maxShare) {
+		return acquireAnew
 	}
+	if of, ok := locker.LeaseAs[interface{ AsksWanted() bool }](k.all); ok && of.AsksWanted() {
+		return askFirst
+	}
+	return joinNow
+}
+
+func (k *locks) isWanted() bool {
 	select {
 	case <-k.wanted():
-		return false
-	default:
-		return k.wanted() != nil
-	}
-}
-
-// board returns the flight of op. If there was none, the caller leads the new one, and otherwise it is counted in
-// waiting.
-func (rw *RWLock) board(r *readers, call *several.Call, op string) (f *flight, leads bool) {
-	rw.mu.Lock()
-	defer rw.mu.Unlock()
-	if rw.alone {
-		return &flight{call: call, done: make(chan struct{})}, true
-	}
-	f = r.flights[op]
-	if f != nil {
-		f.waiting++
-		return f, false
-	}
-	f = &flight{call: call, began: time.Now(), done: make(chan struct{})}
-	r.flights[op] = f
-	return f, true
-}
-
-// alight ends the wait of a caller for f. It returns true if f has ended at the same moment.
-func (rw *RWLock) alight(f *flight) bool {
-	rw.mu.Lock()
-	defer rw.mu.Unlock()
-	select {
-	case <-f.done:
 		return true
 	default:
-		f.waiting--
 		return false
 	}
 }
 
-// fly acquires a slot for the caller, and for those that wait for f.
-func (rw *RWLock) fly(
-	ctx context.Context, r *readers, f *flight, op, key string, get acquire,
-) (lease locker.Lease, err error) {
-	var k *locks
-	defer func() { // also if a hook panics
-		rw.mu.Lock()
-		defer rw.mu.Unlock()
-		switch {
-		case k == nil:
-			if ctx.Err() == nil {
-				f.err = err
-			}
-		case f.call.Shareable():
-			f.locks, r.current = k, k
-			k.users += f.waiting
-		default:
-			rw.alone = true
-		}
-		if r.flights[op] == f {
-			delete(r.flights, op)
-		}
-		close(f.done)
-	}()
-	if k, err = rw.get(ctx, key, get, nil, 1, "gate"); err != nil {
-		return nil, err
+// rest makes pause the time without a question after one at asked. Call with the mutex held.
+func (k *locks) rest(asked time.Time, pause time.Duration) {
+	k.pause = min(pause, fresh)
+	if quiet := asked.Add(k.pause); quiet.After(k.quiet) {
+		k.quiet = quiet
 	}
-	return newHold(rw, shared, key, nil, k), nil
 }
 
-// unfinished returns the error of a call whose context has ended while it waited for f.
-func (f *flight) unfinished(ctx context.Context) error {
-	end := ending.Why(ctx, ctx.Err())
-	held, _ := f.call.Seen(false, 0)
-	switch {
-	case held:
-		return fmt.Errorf("%w: %w", end, locker.ErrHeld)
-	case time.Since(f.began) >= time.Second: // as a contact that is unanswered for so long
-		return fmt.Errorf("%w: %w", end, errSilent)
+// ask returns the current locks, and counts one in their users, if newcomers may share them. It asks the store if that
+// is not known: the answer to Extend says whether somebody waits. If it comes too late, because the last user has
+// unlocked, or not at all, they are not shared.
+func (rw *RWLock) ask(ctx context.Context, r *readers) *locks {
+	k, quiet := rw.now(r)
+	if k == nil {
+		return nil
 	}
-	return end
+	switch k.judge(quiet) {
+	case joinNow: // another flight has asked
+		return rw.use(k)
+	case acquireAnew:
+		return nil
+	}
+	asked := time.Now()
+	if err := k.all.Extend(ctx); err != nil || k.isWanted() {
+		return nil
+	}
+	rw.mu.Lock()
+	k.rest(asked, 2*k.pause)
+	rw.mu.Unlock()
+	return rw.use(k)
 }
-
-var errSilent = fmt.Errorf("%w: it has not answered yet", locker.ErrUnavailable)

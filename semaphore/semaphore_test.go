@@ -344,7 +344,7 @@ func TestHoldersLearnThatAPermitIsWanted(t *testing.T) {
 		const n = 3
 		own := semaphore.New(w.Client(), n)
 		waiter := own // which every store tells of
-		if w.Queues {
+		if w.Tells {
 			waiter = semaphore.New(w.Client(), n)
 		}
 		one, two := w.lock(own), w.lock(own.Weight(2))

@@ -1,5 +1,6 @@
 // Package placestest has the stores on which packages semaphore and rwlock are tested in virtual time. A store acquires
-// some of several locks in one step, or one lock at a time, or has no queue either.
+// some of several locks in one step, or one lock at a time, or has no queue either. The first one tells its holders at
+// once that others wait, the second one in its answers, and the third one never.
 package placestest
 
 import (
@@ -12,6 +13,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -19,21 +21,23 @@ import (
 // World is what a test runs in: a store, and Clients that share it.
 type World struct {
 	*testing.T
-	Calls  *Calls
-	Steps  bool // the store acquires some of several locks in one step
-	Queues bool // the store serves waiting callers in the order of their arrival
-	store  locker.Backend
+	Calls   *Calls
+	Steps   bool // the store acquires some of several locks in one step
+	Queues  bool // the store serves waiting callers in the order of their arrival
+	Tells   bool // holders learn at once that others wait
+	Answers bool // holders learn that others wait by an Extend
+	store   locker.Backend
 }
 
 // kinds are the kinds of stores.
 var kinds = []struct {
-	name          string
-	open          func(c *Calls) locker.Backend
-	steps, queues bool
+	name  string
+	open  func(c *Calls) locker.Backend
+	world World // what it can
 }{
-	{"in one step", func(c *Calls) locker.Backend { return c }, true, true},
-	{"one by one", func(c *Calls) locker.Backend { return single{c} }, false, true},
-	{"by polling", func(c *Calls) locker.Backend { return poller{c} }, false, false},
+	{"in one step", func(c *Calls) locker.Backend { return c }, World{Steps: true, Queues: true, Tells: true}},
+	{"one by one", func(c *Calls) locker.Backend { return single{c, c, c, c} }, World{Queues: true, Answers: true}},
+	{"by polling", func(c *Calls) locker.Backend { return poller{c} }, World{}},
 }
 
 func newCalls() *Calls { return &Calls{Backend: memory.NewBackend(), calls: map[string]int{}} }
@@ -43,8 +47,10 @@ func Each(t *testing.T, f func(w *World)) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
-				c := newCalls()
-				f(&World{T: t, Calls: c, Steps: kind.steps, Queues: kind.queues, store: kind.open(c)})
+				w := kind.world
+				w.T, w.Calls = t, newCalls()
+				w.store = kind.open(w.Calls)
+				f(&w)
 			})
 		})
 	}
@@ -55,7 +61,7 @@ func Conform(t *testing.T, suite func(t *testing.T, h conformance.Harness)) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			suite(t, conformance.Harness{
-				Bubble: virtual.Test, FIFO: kind.queues,
+				Bubble: virtual.Test, FIFO: kind.world.Queues,
 				Store: func(testing.TB) conformance.Store {
 					c := newCalls()
 					return conformance.Store{
@@ -122,7 +128,7 @@ func (w *World) Free(locks ...string) {
 	}
 }
 
-// Calls is a store in memory that counts the calls that acquire or release.
+// Calls is a store in memory that counts the calls that acquire, extend or release.
 type Calls struct {
 	*memory.Backend
 	mu    sync.Mutex
@@ -206,15 +212,32 @@ func (c *Calls) Release(ctx context.Context, req locker.Request) error {
 	return c.Backend.Release(ctx, req)
 }
 
-// single is a store that acquires one lock at a time.
-type single struct{ *Calls }
-
-func (s single) AcquireSome(context.Context, []locker.Request, int, []string) ([]*locker.Grant, error) {
-	return nil, errors.ErrUnsupported
+// Extend implements [locker.Backend]. It does not fail.
+func (c *Calls) Extend(ctx context.Context, req locker.Request) error {
+	c.mu.Lock()
+	c.calls["Extend"]++
+	delay := c.delay
+	c.mu.Unlock()
+	time.Sleep(delay)
+	return c.Backend.Extend(ctx, req)
 }
 
-func (s single) AcquireMany(context.Context, []locker.Request) ([]locker.Grant, error) {
-	return nil, errors.ErrUnsupported
+// single is a store that acquires one lock at a time. Its answers tell that others wait.
+type single struct {
+	locker.Backend
+	locker.Queuer
+	locker.Verifier
+	inspect.Inspector
+}
+
+func (s single) AnswersWanted() {}
+
+func (s single) Extend(ctx context.Context, req locker.Request) error {
+	err := s.Backend.Extend(ctx, req)
+	if i, _ := s.Inspect(ctx, req.Key); err == nil && req.Wanted != nil && i.Waiting > 0 {
+		req.Wanted()
+	}
+	return err
 }
 
 // poller is a store without a queue.

@@ -1,0 +1,173 @@
+package rwlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/rwlock"
+)
+
+// Readers that share a request keep its place in the queue when others leave, also the one whose request it was: they
+// come before a writer that came after it.
+func TestReadersKeepTheirPlaceWhenOthersLeave(t *testing.T) {
+	stores(t, func(w *world) {
+		written := w.lock(w.process().Exclusive())
+		rw, failed := w.process(), make(chan error)
+		var leave []context.CancelFunc
+		for range 2 {
+			ctx, cancel := context.WithCancel(w.Context())
+			leave = append(leave, cancel)
+			go func() {
+				_, err := rw.Shared().Lock(ctx, key)
+				failed <- err
+			}()
+			time.Sleep(time.Millisecond)
+		}
+		stays := w.waiting(rw.Shared())
+		writer := w.waiting(w.process().Exclusive())
+		for _, cancel := range leave {
+			cancel()
+			if err := <-failed; !errors.Is(err, context.Canceled) || !errors.Is(err, locker.ErrHeld) {
+				w.Error(err)
+			}
+		}
+		time.Sleep(time.Second)
+		w.Unlock(written)
+		synctest.Wait()
+		select {
+		case lease := <-stays:
+			w.Unlock(lease)
+			w.Unlock(<-writer)
+		case lease := <-writer:
+			if w.Queues {
+				w.Error("a writer that came later overtakes a reader")
+			}
+			w.Unlock(lease)
+			w.Unlock(<-stays)
+		}
+		w.empty()
+	})
+}
+
+// The request ends when the last of its callers leaves, whoever that is, and its error says why.
+func TestRequestOfReadersThatHaveLeft(t *testing.T) {
+	stores(t, func(w *world) {
+		written := w.lock(w.process().Exclusive())
+		for _, first := range []int{0, 1} { // of two, the first one to leave
+			rw := w.process()
+			maintenance := errors.New("maintenance")
+			var leave [2]context.CancelCauseFunc
+			var failed [2]chan error
+			for i := range leave {
+				var ctx context.Context
+				ctx, leave[i] = context.WithCancelCause(w.Context())
+				failed[i] = make(chan error)
+				go func() {
+					_, err := rw.Shared().Lock(ctx, key)
+					failed[i] <- err
+				}()
+				time.Sleep(time.Second)
+			}
+			for _, i := range []int{first, 1 - first} {
+				start := time.Now()
+				leave[i](maintenance)
+				err := <-failed[i]
+				var of *locker.Error
+				if !errors.As(err, &of) || of.Op != "lock" || of.Key != key || !errors.Is(err, context.Canceled) ||
+					!errors.Is(err, maintenance) || !errors.Is(err, locker.ErrHeld) || time.Since(start) > 0 {
+					w.Errorf("%v after %v", err, time.Since(start))
+				}
+			}
+			w.Settle()
+			w.Free(intent, gate)
+		}
+		w.Unlock(written)
+		w.empty()
+	})
+}
+
+// mute is a Locker whose leases cannot be extended.
+type mute struct{ locker.Locker }
+
+type unextended struct{ wrapping }
+
+func (unextended) Extend(context.Context) error { return locker.ErrUnavailable }
+
+func (m mute) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	lease, err := m.Locker.TryLock(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return unextended{wrapping{lease}}, nil
+}
+
+// The store is asked once for all that come at that moment, and goes on to be asked if the one who began leaves. They
+// share a slot only if the answer comes, and if the slot is still held then.
+func TestReadersAskTheStoreWhetherAWriterWaits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		mute   bool // the store does not answer
+		begin  func(w *world, slot locker.Lease)
+		shares bool
+	}{
+		"nobody waits": {shares: true},
+		"the last reader leaves meanwhile": {begin: func(w *world, slot locker.Lease) {
+			time.AfterFunc(5*time.Millisecond, func() { w.Unlock(slot) })
+		}},
+		"the slot is lost": {begin: func(w *world, _ locker.Lease) { w.lose() }},
+		"the store fails":  {mute: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stores(t, func(w *world) {
+				if !w.Answers {
+					return
+				}
+				var l locker.Locker = locker.Defaults(locker.TTL(ttl))(w.Client())
+				if tt.mute {
+					l = mute{l}
+				}
+				rw := rwlock.New(l)
+				first := w.lock(rw.Shared())
+				time.Sleep(60 * time.Millisecond)
+				w.Calls.Took()
+				w.Calls.Delay(10 * time.Millisecond)
+				if tt.begin != nil {
+					tt.begin(w, first)
+				}
+				left := make(chan error)
+				go func() {
+					ctx, cancel := context.WithTimeout(w.Context(), 5*time.Millisecond)
+					defer cancel()
+					_, err := rw.Shared().Lock(ctx, key)
+					left <- err
+				}()
+				time.Sleep(time.Millisecond)
+				got := make(chan locker.Lease)
+				for range 2 {
+					go func() { got <- w.lock(rw.Shared()) }()
+				}
+				if err := <-left; !errors.Is(err, context.DeadlineExceeded) {
+					w.Errorf("the reader that began: %v", err)
+				}
+				one, two := <-got, <-got
+				w.Calls.Delay(0)
+				calls := w.Calls.Took()
+				if shares := one.Token() == first.Token(); shares != tt.shares || one.Token() != two.Token() {
+					w.Errorf("shared: %v, and with each other: %v", shares, one.Token() == two.Token())
+				}
+				if calls["Extend"] > 1 || tt.shares && calls["Acquire"]+calls["Queue"] > 0 {
+					w.Errorf("the store was asked %v", calls)
+				}
+				if one.Err() != nil || two.Err() != nil {
+					w.Errorf("they have %v, %v", one.Err(), two.Err())
+				}
+				w.Unlock(one, two)
+				_ = first.Unlock(w.Context())
+				w.empty()
+			})
+		})
+	}
+}
