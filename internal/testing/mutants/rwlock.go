@@ -38,7 +38,7 @@ var rwlockMutants = []mutant{
 	readWrite("the last reader that unlocks keeps the slot", "rwlock/lease.go", "l.last = l.locks.users == 0",
 		"l.last = l.locks.users == 1"),
 	readWrite("readers share a slot for ever", "rwlock/readers.go",
-		"time.Since(k.granted) > min(ttl.TTL()/sharePart, maxShare) {", "time.Since(k.granted) > time.Hour {"),
+		"time.Since(k.granted) > min(ttl.TTL()/sharePart, maxShare) {", "time.Since(k.granted) > 100*ttl.TTL() {"),
 	readWrite("readers share a slot for a twentieth of a long TTL", "rwlock/readers.go",
 		"min(ttl.TTL()/sharePart, maxShare)", "ttl.TTL()/sharePart"),
 	readWrite("readers share a slot that is wanted", "rwlock/readers.go",
