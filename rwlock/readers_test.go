@@ -120,7 +120,8 @@ func TestNewcomersDoNotKeepAWriterOut(t *testing.T) {
 		var all sync.WaitGroup
 		var rw *rwlock.RWLock
 		for range processes {
-			rw = rwlock.New(locker.Defaults(locker.TTL(20 * time.Second))(w.Client()))
+			own := rwlock.New(locker.Defaults(locker.TTL(20 * time.Second))(w.Client()))
+			rw = own
 			for range 5 { // one of them always reads
 				all.Go(func() {
 					for {
@@ -128,7 +129,7 @@ func TestNewcomersDoNotKeepAWriterOut(t *testing.T) {
 						case <-done:
 							return
 						default:
-							lease := w.lock(rw.Shared())
+							lease := w.lock(own.Shared())
 							time.Sleep(hold/2 + rand.N(hold/2))
 							w.Unlock(lease)
 						}
