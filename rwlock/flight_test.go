@@ -165,6 +165,9 @@ func TestReadersAskTheStoreWhetherAWriterWaits(t *testing.T) {
 					w.Errorf("they have %v, %v", one.Err(), two.Err())
 				}
 				w.Unlock(one, two)
+				if err := first.Extend(w.Context()); tt.shares && err != nil {
+					w.Errorf("the slot after two of three have left: %v", err)
+				}
 				_ = first.Unlock(w.Context())
 				w.empty()
 			})

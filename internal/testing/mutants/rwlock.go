@@ -49,8 +49,6 @@ var rwlockMutants = []mutant{
 		"err != nil {"),
 	readWrite("readers share a slot that is lost, says the answer", "rwlock/readers.go",
 		"err := k.all.Extend(ctx); err != nil ||", "err := k.all.Extend(ctx); err != nil && false ||"),
-	readWrite("readers share a slot that was released while the store was asked", "rwlock/readers.go",
-		"	if k.users == 0 {\n		return nil\n	}\n", ""),
 	readWrite("each reader asks the store", "rwlock/readers.go", "	k.rest(asked, 2*k.pause)\n", "	_ = asked\n"),
 	readWrite("readers do not ask soon after a wait", "rwlock/flight.go", "pause = soon", "pause = fresh"),
 	readWrite("readers ask often although nobody waits", "rwlock/readers.go", "k.rest(asked, 2*k.pause)",
