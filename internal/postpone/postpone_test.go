@@ -225,13 +225,17 @@ func TestACancelledJobReturnsTheLock(t *testing.T) {
 	})
 }
 
+// The queue knows what to do with a job that it has cancelled.
 func TestAnEndedContextDoesNotPutTheJobOff(t *testing.T) {
 	in(t, func(w *world) {
-		ctx, cancel := context.WithCancel(w.Context())
-		cancel()
-		called, err := w.do(ctx, 0, succeed)
-		if called || !errors.Is(err, context.Canceled) || errors.As(err, new(*postpone.Error)) {
-			w.Error(called, err)
+		w.store.Delay(time.Hour)
+		for _, limit := range []time.Duration{0, 3 * time.Second} {
+			ctx, cancel := context.WithTimeout(w.Context(), limit)
+			called, err := w.do(ctx, 0, succeed)
+			cancel()
+			if called || !errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*postpone.Error)) {
+				w.Error(called, err)
+			}
 		}
 	})
 }
