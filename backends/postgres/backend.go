@@ -30,6 +30,8 @@ type Backend struct {
 	ctx  context.Context // of all requests; ends when Close has waited for long enough
 	stop context.CancelFunc
 
+	extensions, releases *joiner
+
 	background sync.WaitGroup // calls and what they have left to do; Add with mu held while closed is false, or in a call
 
 	mu        sync.Mutex // guards what follows
@@ -48,6 +50,7 @@ func NewBackend(pool *pgxpool.Pool, opts ...Option) *Backend {
 	}
 	b.open, b.shut = context.WithCancel(context.Background())
 	b.ctx, b.stop = context.WithCancel(context.Background())
+	b.extensions, b.releases = b.joinsExtensions(), b.joinsReleases()
 	return b
 }
 
@@ -146,8 +149,9 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 		return err
 	}
 	defer b.background.Done()
-	was, err := request(ctx, b, text, b.sql.extend,
-		b.name(req.Key), req.Token, microseconds(req.TTL), req.Wanted != nil)
+	was, err := b.extensions.do(&change{
+		ctx: ctx, name: b.name(req.Key), token: req.Token, ttl: microseconds(req.TTL), asks: req.Wanted != nil,
+	})
 	if err != nil {
 		return unavailable(err)
 	}
@@ -169,8 +173,10 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 	defer b.background.Done()
 	name, until := b.name(req.Key), time.Now().Add(req.Keep)
 	release := func(ctx context.Context) (string, error) {
-		keep := microseconds(max(0, time.Until(until)))
-		return request(ctx, b, text, b.sql.release, name, req.Token, keep)
+		if keep := microseconds(max(0, time.Until(until))); keep > 0 { // unlike the others, it waits for the disk
+			return request(ctx, b, text, b.sql.release, name, req.Token, keep)
+		}
+		return b.releases.do(&change{ctx: ctx, name: name, token: req.Token})
 	}
 	was, err := release(ctx)
 	if err != nil {

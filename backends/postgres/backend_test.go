@@ -89,6 +89,8 @@ func testWaitsForTheDisk(t *testing.T, s *pgtest.Server) {
 		{"SELECT locker.force_release('disk', '')", "off", "on"},
 		{"SELECT locker.release('disk', 'disk token', 60000000)", "off", "on"}, // the lock is kept
 		{"SELECT locker.release('disk', 'disk token', 0)", "on", "off"},
+		{"SELECT locker.extend_some('{disk}', '{disk token}', '{60000000}', '{f}')", "off", "on"},
+		{"SELECT locker.release_some('{disk}', '{disk token}')", "on", "off"},
 		{"SELECT locker.undo('disk', 'disk token', '', 60000000)", "on", "off"},
 	} {
 		var got string

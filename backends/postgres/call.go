@@ -25,28 +25,34 @@ func request[T any](
 	if err != nil {
 		return none, notSent{err}
 	}
+	if ctx.Done() == nil {
+		return exchange(ctx, b, conn, read, sql, args...)
+	}
 	var failure error
 	answered := make(chan struct{})
-	exchange := func() {
+	b.background.Go(func() {
 		defer close(answered)
-		defer conn.Release()
-		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.timeout)
-		defer cancel()
-		defer context.AfterFunc(b.ctx, cancel)()
-		value, failure = read(conn.QueryRow(sending, sql, args...))
-		b.leave(failure)
-	}
-	if ctx.Done() == nil {
-		exchange()
-	} else {
-		b.background.Go(exchange)
-	}
+		value, failure = exchange(ctx, b, conn, read, sql, args...)
+	})
 	select {
 	case <-answered:
 		return value, failure
 	case <-ctx.Done():
 		return none, &left{ctx.Err(), answered, &failure}
 	}
+}
+
+// exchange sends a statement over conn, which it gives back to the pool, and reads its row. It does not end with ctx.
+func exchange[T any](
+	ctx context.Context, b *Backend, conn *pgxpool.Conn, read func(row pgx.Row) (T, error), sql string, args ...any,
+) (T, error) {
+	defer conn.Release()
+	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.timeout)
+	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
+	value, err := read(conn.QueryRow(sending, sql, args...))
+	b.leave(err)
+	return value, err
 }
 
 // connection takes a connection of the pool. If there is none within the timeout, the error says which it waited for: a
@@ -56,13 +62,19 @@ func (b *Backend) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
 	conn, err := b.pool.Acquire(ctx)
-	if err != nil && ctx.Err() != nil && b.ctx.Err() == nil {
-		if all := b.pool.Stat(); all.AcquiredConns() >= all.MaxConns() {
-			return nil, fmt.Errorf("all %d connections of the pool were in use: give locks a pool of their own, or raise "+
-				"pool_max_conns: %w", all.MaxConns(), err)
-		}
+	if err != nil && ctx.Err() != nil {
+		return nil, b.crowded(err)
 	}
 	return conn, err
+}
+
+// crowded adds to err, of a request that has waited for a connection, that all of the pool were in use, if they were.
+func (b *Backend) crowded(err error) error {
+	if all := b.pool.Stat(); b.ctx.Err() == nil && all.AcquiredConns() >= all.MaxConns() {
+		return fmt.Errorf("all %d connections of the pool were in use: give locks a pool of their own, or raise "+
+			"pool_max_conns: %w", all.MaxConns(), err)
+	}
+	return err
 }
 
 // resetInterval is how long leave spares the pool, at least, after it has closed its connections: the new ones may lead

@@ -50,6 +50,13 @@ func TestOneServer(t *testing.T) {
 		"TokensAfterARestore":       testTokensAfterARestore,
 		"CloseWithoutConnections":   testCloseWithoutConnections,
 		"UndoneBeforeClose":         testUndoneBeforeClose,
+
+		"ExclusiveLockIsCheap":           testExclusiveLockIsCheap,
+		"JoinedOutcomes":                 testJoinedOutcomes,
+		"SomeLocksAtOnce":                testSomeLocksAtOnce,
+		"JoinedReleaseBesideTransaction": testJoinedReleaseBesideATransaction,
+		"ReleasesOfCallersThatLeave":     testReleasesOfCallersThatLeave,
+		"NoRightToReleaseTogether":       testNoRightToReleaseTogether,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

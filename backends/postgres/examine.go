@@ -37,7 +37,9 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
 	ARRAY(SELECT gid FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - interval '1 minute') AS prepared`
 
 // functions are those that programs call.
-var functions = []string{"acquire", "acquire_some", "extend", "release", "undo", "verify", "in_tx", "inspect"}
+var functions = []string{
+	"acquire", "acquire_some", "extend", "extend_some", "release", "release_some", "undo", "verify", "in_tx", "inspect",
+}
 
 // Examine implements [inspect.Examiner].
 func (b *Backend) Examine(ctx context.Context) []inspect.Finding {

@@ -89,7 +89,8 @@ func New(pool *pgxpool.Pool, opts ...Option) *locker.Client {
 
 // statements are the requests, for one schema.
 type statements struct {
-	acquire, acquireSome, extend, release, undo, verify, inTx, inspect, forceRelease, raiseTokens string
+	acquire, acquireSome, extend, extendSome, release, releaseSome, undo, verify string
+	inTx, inspect, forceRelease, raiseTokens                                     string
 }
 
 func newStatements(schema string) statements {
@@ -99,7 +100,9 @@ func newStatements(schema string) statements {
 		acquireSome: call("acquire_some($1::bytea[], $2::text[], $3::text, $4::bigint, $5::int, $6::bytea[], " +
 			"$7::boolean)"),
 		extend:       call("extend($1::bytea, $2::text, $3::bigint, $4::boolean)"),
+		extendSome:   call("extend_some($1::bytea[], $2::text[], $3::bigint[], $4::boolean[])"),
 		release:      call("release($1::bytea, $2::text, $3::bigint)"),
+		releaseSome:  call("release_some($1::bytea[], $2::text[])"),
 		undo:         call("undo($1::bytea, $2::text, $3::text, $4::bigint)"),
 		verify:       call("verify($1::bytea, $2::text, $3::bigint)"),
 		inTx:         call("in_tx($1::bytea, $2::text, $3::bigint, $4::bigint)"),

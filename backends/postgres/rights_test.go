@@ -57,6 +57,11 @@ func testDocumentedRights(t *testing.T, s *pgtest.Server) {
 	must(t, "Unlock", all.Unlock(t.Context()))
 	_, err = l.Inspect(t.Context(), "k")
 	must(t, "Inspect", err)
+	for _, f := range l.Examine(t.Context()) {
+		if f.Check == "rights" && f.Level != inspect.OK {
+			t.Errorf("Examine: got %+v, want no right missing", f)
+		}
+	}
 
 	lease = lock(t, l, "forced")
 	_, err = l.ForceRelease(t.Context(), "forced", "")

@@ -381,6 +381,34 @@ BEGIN
 	RETURN was;
 END $$;
 
+-- extend_some and release_some extend and release several locks. They pass over a lock that another transaction is
+-- changing, for which they return null. So they wait for nobody, and take the locks in any order.
+CREATE FUNCTION @schema@.extend_some(a_names bytea[], a_tokens text[], a_ttls bigint[], a_asks boolean[])
+RETURNS text[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	was text[] := array_fill(NULL::text, ARRAY[cardinality(a_names)]);
+BEGIN
+	FOR i IN 1 .. cardinality(a_names) LOOP
+		IF pg_try_advisory_xact_lock(@schema@.slot(a_names[i])) THEN
+			was[i] := @schema@.extend(a_names[i], a_tokens[i], a_ttls[i], a_asks[i]);
+		END IF;
+	END LOOP;
+	RETURN was;
+END $$;
+
+CREATE FUNCTION @schema@.release_some(a_names bytea[], a_tokens text[])
+RETURNS text[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	was text[] := array_fill(NULL::text, ARRAY[cardinality(a_names)]);
+BEGIN
+	FOR i IN 1 .. cardinality(a_names) LOOP
+		IF pg_try_advisory_xact_lock(@schema@.slot(a_names[i])) THEN
+			was[i] := @schema@.release(a_names[i], a_tokens[i], 0);
+		END IF;
+	END LOOP;
+	RETURN was;
+END $$;
+
 -- undo ends an attempt: its place in the queue, and its lock if it has been granted. If a_late is positive, a request
 -- of the attempt may still arrive, and does nothing during that time.
 CREATE FUNCTION @schema@.undo(a_name bytea, a_token text, a_ticket text, a_late bigint)
