@@ -57,6 +57,7 @@ func TestOneServer(t *testing.T) {
 		"JoinedReleaseBesideTransaction": testJoinedReleaseBesideATransaction,
 		"ReleasesOfCallersThatLeave":     testReleasesOfCallersThatLeave,
 		"NoRightToReleaseTogether":       testNoRightToReleaseTogether,
+		"HandOversSpareStatements":       testHandOversSpareStatements,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
