@@ -41,9 +41,16 @@ func TestEveryMutantApplies(t *testing.T) {
 // Every mutant compiles. One that does not plants no bug. The types are checked here and not by one go build for each
 // mutant, which would take minutes.
 func TestEveryMutantCompiles(t *testing.T) {
-	c := newChecker(t)
+	checkers := map[string]*checker{} // by the directory of a module
 	for _, m := range mutants {
-		if err := c.check(m.patches); err != nil {
+		if len(m.patches) == 0 {
+			continue
+		}
+		module := moduleOf(t, m.patches[0].file)
+		if checkers[module] == nil {
+			checkers[module] = newChecker(t, module)
+		}
+		if err := checkers[module].check(m.patches); err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
 	}
@@ -53,28 +60,44 @@ func TestEveryMutantCompiles(t *testing.T) {
 		"a variable unused": {"lease.go", "l.grant.adopt(start, ttl)", "unused := ttl"},
 		"no syntax":         {"lease.go", "l.grant.adopt(start, ttl)", "l.adopt("},
 	} {
-		if c.check([]patch{bad}) == nil {
+		if checkers["."].check([]patch{bad}) == nil {
 			t.Errorf("%s: compiles", name)
 		}
 	}
 }
 
-// checker checks the types of packages of the library with patches.
+// moduleOf returns the directory of the module that has a file.
+func moduleOf(t *testing.T, file string) string {
+	t.Helper()
+	for dir := filepath.Dir(file); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(root, dir, "go.mod")); err == nil || dir == "." {
+			return dir
+		}
+	}
+}
+
+// checker checks the types of packages of a module with patches.
 type checker struct {
 	fset  *token.FileSet
 	files map[string][]string // of packages, by directory
 	types types.ImporterFrom
 }
 
-func newChecker(t *testing.T) *checker {
+func newChecker(t *testing.T, module string) *checker {
 	t.Helper()
 	list := exec.Command("go", "list", "-export", "-deps", "-f",
 		`{{.ImportPath}} {{.Export}} {{if not .Standard}}{{.Dir}} {{join .GoFiles " "}}{{end}}`)
-	list.Dir = root
+	list.Dir = filepath.Join(root, module)
 	for _, m := range mutants {
 		for _, p := range m.patches {
-			dir := "./" + filepath.Dir(p.file)
-			if filepath.Ext(p.file) == ".go" && !slices.Contains(list.Args, dir) {
+			if filepath.Ext(p.file) != ".go" || moduleOf(t, p.file) != module {
+				continue
+			}
+			within, err := filepath.Rel(module, filepath.Dir(p.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if dir := "./" + within; !slices.Contains(list.Args, dir) {
 				list.Args = append(list.Args, dir)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,6 +44,13 @@ type killer struct {
 func test(pkg, names string) killer {
 	return killer{by: pkg + " " + names,
 		args: []string{"test", "-vet=off", "-count=1", "-timeout=5m", "./" + pkg, "-run", names}}
+}
+
+// testIn runs some tests of a module of its own.
+func testIn(module, names string) killer {
+	k := test(".", names)
+	k.by, k.args = module+" "+names, slices.Insert(k.args, 1, "-C", module)
+	return k
 }
 
 // simulated plays episodes until a rule is broken.
