@@ -94,7 +94,7 @@ trials.long: # the simulation runs in virtual time, on one processor
 	$(GOTEST) -C $(TRIALS) $(LONG) ./cluster ./faults ./history ./recovery ./sentinel
 	$(GOTEST) -C $(TRIALS) $(LONG) $(PART) ./sim
 everystore.long:
-	$(GOTEST) -C internal/testing/trials/everystore $(LONG) .
+	$(GOTEST) -C internal/testing/trials/everystore $(LONG) . ./requests
 processors.long:
 	$(GOTEST) $(LONG) -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
 newest.long:
@@ -123,7 +123,7 @@ compat: ## the tests that depend on the server, on all SERVERS: rows for docs/co
 # The version that docs/releasing.md promises, and the modules that programs with it may import. A newer go command
 # compiles what uses newer packages of the standard library, whatever go.mod says, so an older one is downloaded.
 OLDEST_GO = go1.25.0
-OLDEST = . drivers/valkey backends/postgres
+OLDEST = . drivers/valkey backends/postgres adapters/lockgrpc
 
 verify: ## formatting, vet, tidy go.mod, of all modules, and a build by the oldest Go: quick, needs nothing installed
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -147,7 +148,7 @@ func onServers(t *testing.T, f func(t *testing.T, servers []*redistest.Server)) 
 func TestMovedProgramsExcludeOthers(t *testing.T) {
 	onServers(t, func(t *testing.T, servers []*redistest.Server) {
 		before, after := movers(t, servers)
-		all := append(before, after...)
+		all := slices.Concat(before, after)
 		for _, holder := range all {
 			release := holder.try(t)
 			if release == nil {

@@ -125,7 +125,7 @@ func TestReadersAskTheStoreWhetherAWriterWaits(t *testing.T) {
 				if !w.Answers {
 					return
 				}
-				var l locker.Locker = locker.Defaults(locker.TTL(ttl))(w.Client())
+				l := locker.Defaults(locker.TTL(ttl))(w.Client())
 				if tt.mute {
 					l = mute{l}
 				}

@@ -218,7 +218,8 @@ func (j *jobs) completes(name string) *rivertype.JobRow {
 // age makes a job that is worked look as if it had begun two hours ago, so that River rescues it.
 func (j *jobs) age(name string) {
 	j.Helper()
-	const back = "UPDATE river_job SET attempted_at = attempted_at - interval '2 hours' WHERE id = $1 AND state = 'running'"
+	const back = "UPDATE river_job SET attempted_at = attempted_at - interval '2 hours' " +
+		"WHERE id = $1 AND state = 'running'"
 	_, err := j.pool.Exec(j.Context(), back, j.ids[name])
 	if err != nil {
 		j.Fatal(err)

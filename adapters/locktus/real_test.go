@@ -38,7 +38,8 @@ func newFleet(t *testing.T, url string) *fleet {
 		p := instance.Start(t, url, f.dir)
 		*s = &server{p, p.Says("at ")}
 	}
-	r := f.send(f.a, http.MethodPost, "/files/", nil, "Upload-Length", strconv.Itoa(len(first+second)))
+	r := f.send(f.a, http.MethodPost, "/files/", nil, "Upload-Length", //nolint:bodyclose // send has closed it
+		strconv.Itoa(len(first+second)))
 	_, id, _ := strings.Cut(r.Header.Get("Location"), "/files/")
 	f.path = "/files/" + id
 	return f
@@ -81,7 +82,7 @@ func (f *fleet) begin(to *server) (rest *io.PipeWriter, answered <-chan *http.Re
 	body, rest := io.Pipe()
 	f.Cleanup(func() { _ = rest.Close() })
 	answers := make(chan *http.Response, 1)
-	go func() { answers <- f.patch(to, 0, body) }()
+	go func() { answers <- f.patch(to, 0, body) }() //nolint:bodyclose // send has closed it
 	if _, err := io.WriteString(rest, first); err != nil {
 		f.Error(err)
 	}
@@ -107,7 +108,7 @@ func (f *fleet) stored() string {
 // resume completes the upload on a server.
 func (f *fleet) resume(on *server) {
 	f.Helper()
-	r := f.send(on, http.MethodHead, f.path, nil)
+	r := f.send(on, http.MethodHead, f.path, nil) //nolint:bodyclose // send has closed it
 	if offset := r.Header.Get("Upload-Offset"); offset != strconv.Itoa(len(first)) {
 		f.Fatalf("%s, with offset %q", r.Status, offset)
 	}

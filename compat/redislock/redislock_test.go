@@ -320,7 +320,8 @@ func TestBackoffs(t *testing.T) {
 // Programs call New and Obtain for each lock. They share one Client, which goes when nobody has it.
 func TestClientsAreShared(t *testing.T) {
 	p := newProgram(t)
-	if redislock.New(p.client).Locker() != redislock.New(p.client).Locker() {
+	one, two := redislock.New(p.client).Locker(), redislock.New(p.client).Locker()
+	if one != two {
 		t.Error("two Clients of one client of go-redis")
 	}
 	if redislock.New(p.client).Locker() == redislock.New(p.another()).Locker() {

@@ -99,7 +99,7 @@ func TestTwoCommandsExcludeEachOther(t *testing.T) {
 func TestConform(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := os.Stat("/dev/shm"); err == nil { // a disk would take most of the time
-		if dir, err = os.MkdirTemp("/dev/shm", "locker"); err != nil {
+		if dir, err = os.MkdirTemp("/dev/shm", "locker"); err != nil { //nolint:usetesting // in memory
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })

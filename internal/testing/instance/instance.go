@@ -63,7 +63,7 @@ type Process struct {
 func Start(t *testing.T, args ...string) *Process {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd := exec.CommandContext(ctx, os.Args[0]) //nolint:gosec // it is this test binary
 	cmd.Env = append(os.Environ(), env+"="+strings.Join(args, separator), "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
