@@ -38,15 +38,21 @@ func newFleet(t *testing.T, url string) *fleet {
 		p := instance.Start(t, url, f.dir)
 		*s = &server{p, p.Says("at ")}
 	}
-	r := f.send(f.a, http.MethodPost, "/files/", nil, "Upload-Length", //nolint:bodyclose // send has closed it
-		strconv.Itoa(len(first+second)))
+	r := f.send(f.a, http.MethodPost, "/files/", nil, "Upload-Length", strconv.Itoa(len(first+second)))
 	_, id, _ := strings.Cut(r.Header.Get("Location"), "/files/")
 	f.path = "/files/" + id
 	return f
 }
 
+// response is an answer that was read.
+type response struct {
+	StatusCode int
+	Status     string // with the text; without an answer, why there is none
+	Header     http.Header
+}
+
 // send sends a request. It fails the test, without ending it, if there is no answer.
-func (f *fleet) send(to *server, method, path string, body io.Reader, header ...string) *http.Response {
+func (f *fleet) send(to *server, method, path string, body io.Reader, header ...string) *response {
 	f.Helper()
 	r, err := http.NewRequestWithContext(f.Context(), method, to.url+path, body)
 	if err != nil {
@@ -60,16 +66,15 @@ func (f *fleet) send(to *server, method, path string, body io.Reader, header ...
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Do(r)
 	if err != nil {
-		return &http.Response{Status: err.Error(), Header: http.Header{}}
+		return &response{Status: err.Error(), Header: http.Header{}}
 	}
 	defer answer.Body.Close()
 	text, _ := io.ReadAll(answer.Body)
-	answer.Status += " " + strings.TrimSpace(string(text))
-	return answer
+	return &response{answer.StatusCode, answer.Status + " " + strings.TrimSpace(string(text)), answer.Header}
 }
 
 // patch sends a part of the upload.
-func (f *fleet) patch(to *server, offset int, body io.Reader) *http.Response {
+func (f *fleet) patch(to *server, offset int, body io.Reader) *response {
 	f.Helper()
 	return f.send(to, http.MethodPatch, f.path, body, "Upload-Offset", strconv.Itoa(offset),
 		"Content-Type", "application/offset+octet-stream")
@@ -77,12 +82,12 @@ func (f *fleet) patch(to *server, offset int, body io.Reader) *http.Response {
 
 // begin sends the first half of the upload to a server, and then nothing, as a client that has lost its connection. It
 // returns when that half is stored. rest takes what the client sends later, and answered has the answer.
-func (f *fleet) begin(to *server) (rest *io.PipeWriter, answered <-chan *http.Response) {
+func (f *fleet) begin(to *server) (rest *io.PipeWriter, answered <-chan *response) {
 	f.Helper()
 	body, rest := io.Pipe()
 	f.Cleanup(func() { _ = rest.Close() })
-	answers := make(chan *http.Response, 1)
-	go func() { answers <- f.patch(to, 0, body) }() //nolint:bodyclose // send has closed it
+	answers := make(chan *response, 1)
+	go func() { answers <- f.patch(to, 0, body) }()
 	if _, err := io.WriteString(rest, first); err != nil {
 		f.Error(err)
 	}
@@ -108,7 +113,7 @@ func (f *fleet) stored() string {
 // resume completes the upload on a server.
 func (f *fleet) resume(on *server) {
 	f.Helper()
-	r := f.send(on, http.MethodHead, f.path, nil) //nolint:bodyclose // send has closed it
+	r := f.send(on, http.MethodHead, f.path, nil)
 	if offset := r.Header.Get("Upload-Offset"); offset != strconv.Itoa(len(first)) {
 		f.Fatalf("%s, with offset %q", r.Status, offset)
 	}
@@ -126,7 +131,7 @@ func (f *fleet) complete() {
 }
 
 // interrupted fails the test unless a request was interrupted.
-func (f *fleet) interrupted(r *http.Response) {
+func (f *fleet) interrupted(r *response) {
 	f.Helper()
 	if !strings.Contains(r.Status, "ERR_UPLOAD_INTERRUPTED") {
 		f.Errorf("the first request was answered with %s", r.Status)
