@@ -40,9 +40,10 @@ func takenFrom(ctx context.Context) *taken {
 // own makes the call for several locks that ctx belongs to, if any, an owner of l. It is called within the attempt that
 // has acquired l.
 func own(ctx context.Context, l *lease) {
-	if t := takenFrom(ctx); t != nil {
+	call := several.From(ctx)
+	if t := takenFrom(ctx); t != nil && call == &t.call { // otherwise l belongs to a call within that one
 		t.add(l)
-	} else if call := several.From(ctx); call != nil {
+	} else if call != nil {
 		l.count()
 		if !call.Own(l.discount) {
 			l.discount()

@@ -67,6 +67,9 @@ func (c *flightContext) Value(key any) any {
 
 // board returns the flight of op, in which the caller is counted. If there was none, the caller begins it.
 func (rw *RWLock) board(ctx context.Context, r *readers, op, key string, get acquire) (f *flight, began bool) {
+	// A context may run hooks of the program, which may use rw. So it is not used with mu held.
+	own := newFlightContext(ctx)
+	waits, _ := several.From(ctx).Seen(false, 0)
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
 	if f = r.flights[op]; f != nil && !rw.alone {
@@ -74,9 +77,9 @@ func (rw *RWLock) board(ctx context.Context, r *readers, op, key string, get acq
 		return f, false
 	}
 	f = &flight{
-		call: new(several.Call), began: time.Now(), ctx: newFlightContext(ctx), done: make(chan struct{}), waiting: 1,
+		call: new(several.Call), began: time.Now(), ctx: own, done: make(chan struct{}), waiting: 1,
 	}
-	if waits, _ := several.From(ctx).Seen(false, 0); waits {
+	if waits {
 		f.call.Wait()
 	}
 	if !rw.alone {
@@ -137,6 +140,9 @@ func (rw *RWLock) fly(r *readers, f *flight, op, key string, get acquire) {
 // land ends f. k is what it has got, with one user.
 func (rw *RWLock) land(r *readers, f *flight, op string, k *locks, err error, panicked any) {
 	f.call.End()
+	if k == nil && err == nil && panicked == nil {
+		err = errGoexit
+	}
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
 	f.locks, f.err, f.panicked = k, err, panicked
@@ -160,6 +166,8 @@ func (rw *RWLock) land(r *readers, f *flight, op string, k *locks, err error, pa
 	}
 	close(f.done)
 }
+
+var errGoexit = errors.New("a hook or a middleware has ended the goroutine of the request")
 
 // unfinished returns the error of a call whose context has ended while f goes on.
 func (f *flight) unfinished(ctx context.Context) error {

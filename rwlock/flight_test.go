@@ -3,11 +3,14 @@ package rwlock_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/rwlock"
 )
 
@@ -173,4 +176,110 @@ func TestReadersAskTheStoreWhetherAWriterWaits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hooked is a lease whose Err runs a hook of the program.
+type hooked struct {
+	wrapping
+	hook func()
+}
+
+func (h hooked) Err() error {
+	h.hook()
+	return h.wrapping.Err()
+}
+
+// The context of a call may carry a lease, whose loss is found when the context is asked. A hook for that may unlock
+// leases of the same RWLock.
+func TestContextRunsHooksThatUnlock(t *testing.T) {
+	stores(t, func(w *world) {
+		for at := int64(1); at < 10; at++ { // which question to the context finds the loss
+			c := w.Client()
+			rw := rwlock.New(c)
+			depends, carried := w.Lock(rw.Shared(), "depends"), w.Lock(c, "carried")
+			var asked atomic.Int64
+			ctx, cancel := locker.WithLease(w.Context(), hooked{wrapping{carried}, func() {
+				if asked.Add(1) == at {
+					_ = depends.Unlock(w.Context())
+				}
+			}})
+			lease, err := rw.Shared().Lock(ctx, key)
+			if err != nil {
+				w.Fatal(err)
+			}
+			w.Unlock(lease)
+			cancel()
+			synctest.Wait()
+			_ = depends.Unlock(w.Context()) // if there were fewer questions
+			w.Unlock(carried)
+		}
+	})
+}
+
+// A call of LockAll begins a request and leaves. Close waits until what the request acquires for others is released.
+func TestCloseWhenTheCallOfLockAllHasLeft(t *testing.T) {
+	stores(t, func(w *world) {
+		written := w.lock(w.process().Exclusive())
+		c := w.Client()
+		rw := rwlock.New(locker.Defaults(locker.TTL(time.Minute))(c))
+		ctx, cancel := context.WithCancel(w.Context())
+		left, failed := make(chan error), make(chan error)
+		go func() {
+			_, err := locker.LockAll(ctx, rw.Shared(), []string{key, "z"})
+			left <- err
+		}()
+		time.Sleep(time.Millisecond)
+		go func() {
+			_, err := rw.Shared().Lock(w.Context(), key)
+			failed <- err
+		}()
+		time.Sleep(time.Millisecond)
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			w.Error(err)
+		}
+		time.Sleep(time.Second)
+		go c.Close()
+		if err := <-failed; !errors.Is(err, locker.ErrClosed) {
+			w.Error(err)
+		}
+		w.Unlock(written)
+		w.Settle()
+		w.Free(gate)
+	})
+}
+
+// LockAll has waited for one of its locks, which it shares. So it tolerates for its patience that the store fails.
+func TestLockAllOfReadersHasPatience(t *testing.T) {
+	stores(t, func(w *world) {
+		written := w.lock(w.process().Exclusive())
+		rw := w.process()
+		got := make(chan error)
+		go func() {
+			lease, err := locker.LockAll(w.Context(), rw.Shared(), []string{key, "z"})
+			if err == nil {
+				w.Unlock(lease)
+			}
+			got <- err
+		}()
+		time.Sleep(time.Second)
+		w.Calls.Fail(locker.ErrUnavailable)
+		w.Unlock(written)
+		time.Sleep(time.Second)
+		w.Calls.Fail(nil)
+		w.Calls.Delay(0)
+		if err := <-got; err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+// A hook ends the goroutine of a request, as FailNow of a test does. The calls fail.
+func TestHookEndsTheGoroutine(t *testing.T) {
+	stores(t, func(w *world) {
+		ctx := lockertrace.With(w.Context(), &lockertrace.Trace{Attempted: func(lockertrace.Attempt) { runtime.Goexit() }})
+		if lease, err := w.process().Shared().Lock(ctx, key); err == nil {
+			w.Errorf("Lock returned %v", lease)
+		}
+	})
 }

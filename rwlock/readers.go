@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/several"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -42,6 +43,9 @@ func (rw *RWLock) share(ctx context.Context, op, key string, get acquire) (locke
 				return nil, about(op, key, f.unfinished(ctx))
 			}
 			<-f.done
+		}
+		if waits, _ := f.call.Seen(false, 0); waits {
+			several.From(ctx).Wait()
 		}
 		if began && f.panicked != nil {
 			panic(f.panicked)
