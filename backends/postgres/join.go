@@ -47,13 +47,15 @@ type joiner struct {
 	// connect takes a connection. The function that it returns is called once, gives the connection back, and sends the
 	// changes, if there are any.
 	connect func() (send func(all []*change) ([]*string, error), err error)
+	most    int // connections that there can be
 	alone   func(ctx context.Context, c *change) (owner string, err error)
 	crowded func(err error) error // see Backend.crowded
 
 	mu         sync.Mutex
 	waiting    []*change // that no sender has taken
 	senders    int
-	connecting int // senders that have not taken their changes yet
+	connecting int       // senders that have not taken their changes yet
+	started    time.Time // when the last sender was started
 }
 
 // do makes a change, and returns what the server says about the owner. It returns when the context of c ends, if not
@@ -97,14 +99,17 @@ func (j *joiner) add(c *change) {
 func (j *joiner) start() {
 	j.senders++
 	j.connecting++
+	j.started = time.Now()
 	j.tasks.Go(j.run)
 }
 
-// hurry starts another sender if nobody is about to take c.
+// hurry starts another sender if nobody is about to take c, or if those who are wait for their connections: the pool
+// tries one that was idle before it hands it out, and if that one is silent, for as long as a request may take.
 func (j *joiner) hurry(c *change) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.connecting == 0 && slices.Contains(j.waiting, c) {
+	stuck := j.connecting < j.most && time.Since(j.started) >= stalled
+	if (j.connecting == 0 || stuck) && slices.Contains(j.waiting, c) {
 		j.start()
 	}
 }
@@ -188,6 +193,7 @@ func (b *Backend) joins(one, some string, args func(c *change) []any, columns fu
 			conn, err := b.connection(context.Background())
 			return func(all []*change) ([]*string, error) { return b.send(conn, all, one, some, args, columns) }, err
 		},
+		most: int(b.pool.Config().MaxConns),
 		alone: func(ctx context.Context, c *change) (string, error) {
 			return request(ctx, b, text, one, args(c)...)
 		},

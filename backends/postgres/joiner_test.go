@@ -33,6 +33,7 @@ type fake struct {
 	fails  func(statement int) error
 	hangs  func(statement int) bool
 	full   chan struct{} // closed when the pool has connections; nil: it always has
+	silent int           // how many connections are silent when the pool tries them
 }
 
 func newFake() *fake {
@@ -43,6 +44,14 @@ func newFake() *fake {
 	f.joiner = joiner{
 		tasks: &f.running,
 		connect: func() (func(all []*change) ([]*string, error), error) {
+			f.mu.Lock()
+			f.silent--
+			silent := f.silent >= 0
+			f.mu.Unlock()
+			if silent {
+				time.Sleep(DefaultTimeout)
+				return nil, context.DeadlineExceeded
+			}
 			if f.full != nil {
 				select {
 				case <-f.full:
@@ -52,6 +61,7 @@ func newFake() *fake {
 			}
 			return f.send, nil
 		},
+		most: 2 * maxSenders,
 		alone: func(_ context.Context, c *change) (string, error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -271,6 +281,36 @@ func TestSendersThatHang(t *testing.T) {
 		if took := time.Since(start); took > stalled+2*roundTrip {
 			t.Errorf("beside senders that hang, changes took %v", took)
 		}
+	})
+}
+
+// Nor do they wait for senders whose connections turn out to be silent when the pool tries them.
+func TestSendersWithoutConnections(t *testing.T) {
+	in(t, func(t *testing.T, f *fake) {
+		f.silent = maxSenders
+		start := time.Now()
+		first := f.ask(t.Context(), numbered(maxSenders)...)
+		wantAnswers(t, f.ask(t.Context(), "a", "b", "c")(), own, "a", "b", "c")
+		wantAnswers(t, first(), own, numbered(maxSenders)...)
+		if took := time.Since(start); took > stalled+2*roundTrip {
+			t.Errorf("beside senders that wait for their connections, changes took %v", took)
+		}
+	})
+}
+
+// If no connection is to be had, a change fails after the timeout, even if the senders have begun to wait before it.
+func TestNoConnectionIsToBeHad(t *testing.T) {
+	in(t, func(t *testing.T, f *fake) {
+		f.full = make(chan struct{})
+		first := f.ask(t.Context(), numbered(maxSenders)...)
+		time.Sleep(time.Millisecond)
+		start := time.Now()
+		want := func(string) string { return context.DeadlineExceeded.Error() }
+		wantAnswers(t, f.ask(t.Context(), "late")(), want, "late")
+		if took := time.Since(start); took > DefaultTimeout+2*stalled {
+			t.Errorf("a change has waited for %v", took)
+		}
+		wantAnswers(t, first(), want, numbered(maxSenders)...)
 	})
 }
 
