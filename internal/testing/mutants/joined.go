@@ -21,6 +21,8 @@ var joinedMutants = []mutant{
 	joined("who leaves waits for the answer", "join.go",
 		"			return \"\", c.ctx.Err()", "			<-c.answered\n			return \"\", c.ctx.Err()", "TestCallerThatLeaves"),
 	joined("a change waits for senders that hang", "join.go", "			j.hurry(c)", "			_ = c", "TestSendersThatHang"),
+	joined("a change waits for senders without connections", "join.go", "(j.connecting == 0 || stuck)",
+		"(j.connecting == 0 || stuck && j.most == 0)", "TestSendersWithoutConnections|TestNoConnectionIsToBeHad"),
 	joined("a change fails with the wait of an earlier one", "join.go", "return !c.since.After(began) }",
 		"return c != nil || began.IsZero() }", "TestChangesWaitForAConnection"),
 	joined("a release whose caller has left is dropped", "backend.go",
