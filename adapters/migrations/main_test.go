@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -130,21 +129,14 @@ func playMigrate(ctx context.Context, l locker.Locker, db *sql.DB, runs func(), 
 			if err != nil {
 				return nil, err
 			}
-			var m *migrate.Migrate
-			m, err = opened(files, pausing{d, func() {
-				runs()
-				for ctx.Err() != nil && len(m.GracefulStop) == 0 { // the recipe is about to stop it
-					runtime.Gosched()
-				}
-			}, marked})
-			return m, err
+			return opened(files, &pausing{Driver: d, runs: runs, marked: marked})
 		})
 	}
 	d, err := migratepg.WithInstance(db, &migratepg.Config{})
 	if err != nil {
 		return err
 	}
-	m, err := opened(files, pausing{d, runs, marked})
+	m, err := opened(files, &pausing{Driver: d, runs: runs, marked: marked})
 	if err != nil {
 		return err
 	}
@@ -162,19 +154,21 @@ func opened(files fs.FS, d database.Driver) (*migrate.Migrate, error) {
 // pausing is a driver that calls runs when the first migration begins.
 type pausing struct {
 	database.Driver
-	runs   func()
-	marked bool
+	runs    func()
+	marked  bool
+	version int // of the migration that runs, or has run
 }
 
-func (p pausing) SetVersion(version int, dirty bool) error {
+func (p *pausing) SetVersion(version int, dirty bool) error {
+	p.version = version
 	if version == 1 && dirty && !p.marked {
 		p.runs()
 	}
 	return p.Driver.SetVersion(version, dirty)
 }
 
-func (p pausing) Run(migration io.Reader) error {
-	if p.marked {
+func (p *pausing) Run(migration io.Reader) error {
+	if p.version == 1 && p.marked {
 		p.runs()
 	}
 	return p.Driver.Run(migration)

@@ -153,7 +153,7 @@ func TestAKilledMigration(t *testing.T) {
 // An outage of the locks that takes longer than the TTL stops the migrations after the one that runs, or in it.
 func TestAnOutageStopsMigrations(t *testing.T) {
 	onStores(t, func(w *world, s storeurl.Server) {
-		first, second := w.startTwo(false)
+		first, second := w.startTwo(true)
 		first.GoOn()
 		first.Says("runs 1")
 		s.Kill()

@@ -80,9 +80,9 @@ func TestTooLateForTheTick(t *testing.T) {
 func TestEndOfTheCommandOfATick(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
-	p := run(t, url, "run", "--key", "long", "--tick", "1m", "--max-hold", "300ms", "--", "sleep", "60")
+	p := run(t, url, "run", "--key", "long", "--tick", "1m", "--max-hold", "3s", "--", "sleep", "60")
 	p.exits(t, exit.Lost)
-	assert.Contains(t, p.err.String(), "--max-hold 300ms is over")
+	assert.Contains(t, p.err.String(), "--max-hold 3s is over")
 	p = run(t, url, "run", "--key", "ended", "--tick", "1m", "--", "sh", "-c", "echo $$ >up; sleep 60")
 	p.pid(t, "up")
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
