@@ -11,13 +11,14 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/adapters/lockasynq"
+	"github.com/golocker/locker/internal/testing/storeurl"
 	"github.com/golocker/locker/lockertest"
 )
 
 // Two processes have a task with the same key. The second task waits outside of its worker, which processes another
 // one, and none of its retries is used up when its turn comes.
 func TestOneTaskOfAKeyIsProcessedAtATime(t *testing.T) {
-	onStores(t, func(w *tasks, locks string, _ server) {
+	onStores(t, func(w *tasks, locks string, _ storeurl.Server) {
 		w.enqueue("a", payload{Name: "first", Lock: "customer:7"})
 		a := setup{Tasks: w.server.Addr(), Locks: locks, Queue: "a"}.start(w.T)
 		a.Says("works first")
@@ -59,7 +60,7 @@ func TestWithoutTheMiddlewareTwoTasksAreProcessedAtATime(t *testing.T) {
 
 // This is what Config prevents.
 func TestWithoutTheConfigTasksUseUpTheirRetries(t *testing.T) {
-	onStores(t, func(w *tasks, locks string, _ server) {
+	onStores(t, func(w *tasks, locks string, _ storeurl.Server) {
 		w.enqueue("a", payload{Name: "first", Lock: "customer:7"})
 		setup{Tasks: w.server.Addr(), Locks: locks, Queue: "a"}.start(w.T).Says("works first")
 		w.enqueue("b", payload{Name: "second", Lock: "customer:7"}, asynq.MaxRetry(3))
@@ -73,7 +74,7 @@ func TestWithoutTheConfigTasksUseUpTheirRetries(t *testing.T) {
 
 // asynq would archive a task that is put off on its last attempt.
 func TestTheLastAttemptWaitsForTheLock(t *testing.T) {
-	onStores(t, func(w *tasks, locks string, _ server) {
+	onStores(t, func(w *tasks, locks string, _ storeurl.Server) {
 		w.enqueue("a", payload{Name: "first", Lock: "customer:7"})
 		a := setup{Tasks: w.server.Addr(), Locks: locks, Queue: "a"}.start(w.T)
 		a.Says("works first")
@@ -97,7 +98,7 @@ func TestTheLastAttemptWaitsForTheLock(t *testing.T) {
 }
 
 func TestASemaphoreLetsSeveralTasksBeProcessed(t *testing.T) {
-	onStores(t, func(w *tasks, locks string, _ server) {
+	onStores(t, func(w *tasks, locks string, _ storeurl.Server) {
 		start := func(name string) setup {
 			w.enqueue(name, payload{Name: name, Lock: "exports"})
 			return setup{Tasks: w.server.Addr(), Locks: locks, Permits: 2, Queue: name}
@@ -116,7 +117,7 @@ func TestASemaphoreLetsSeveralTasksBeProcessed(t *testing.T) {
 
 // asynq retries a task whose timeout is over, although its handler still runs.
 func TestATaskThatIgnoresItsTimeoutIsNotProcessedTwiceAtATime(t *testing.T) {
-	onStores(t, func(w *tasks, locks string, _ server) {
+	onStores(t, func(w *tasks, locks string, _ storeurl.Server) {
 		w.enqueue("a", payload{Name: "first", Lock: "customer:7", Ignores: true}, asynq.Timeout(time.Second))
 		a := setup{Tasks: w.server.Addr(), Locks: locks, Queue: "a"}.start(w.T)
 		a.Says("works first")
@@ -129,7 +130,7 @@ func TestATaskThatIgnoresItsTimeoutIsNotProcessedTwiceAtATime(t *testing.T) {
 }
 
 func TestATaskOfAKilledProcessIsProcessedElsewhere(t *testing.T) {
-	onStores(t, func(w *tasks, locks string, _ server) {
+	onStores(t, func(w *tasks, locks string, _ storeurl.Server) {
 		w.enqueue("a", payload{Name: "first", Lock: "customer:7"})
 		a := setup{Tasks: w.server.Addr(), Locks: locks, Queue: "a"}.start(w.T)
 		a.Says("works first")
@@ -147,7 +148,7 @@ func TestATaskOfAKilledProcessIsProcessedElsewhere(t *testing.T) {
 // The store of the locks is down for longer than a lease. The task in progress ends and fails. It and others are put
 // off until the store is back.
 func TestAnOutageOfTheLocksDelaysTasks(t *testing.T) {
-	onStores(t, func(w *tasks, locks string, store server) {
+	onStores(t, func(w *tasks, locks string, store storeurl.Server) {
 		w.enqueue("a", payload{Name: "first", Lock: "customer:7", Loses: true})
 		a := setup{Tasks: w.server.Addr(), Locks: locks, Queue: "a"}.start(w.T)
 		a.Says("works first")

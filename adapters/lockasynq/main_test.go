@@ -15,10 +15,10 @@ import (
 	"github.com/golocker/locker/adapters/lockasynq"
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"
-	_ "github.com/golocker/locker/drivers/goredis"
+	_ "github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/internal/testing/instance"
-	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/storeurl"
 	"github.com/golocker/locker/semaphore"
 )
 
@@ -193,36 +193,23 @@ func (w *tasks) age(queue, name string) {
 	}
 }
 
-// server is what keeps the locks.
-type server interface {
-	Kill()
-	Restart()
-}
-
-// stores are the kinds of stores for locks. Each starts one and returns its URL.
-var stores = map[string]func(t *testing.T) (url string, s server){
-	"Redis": func(t *testing.T) (string, server) {
-		s := redistest.Start(t)
-		return "redis+goredis://" + s.Addr(), s
-	},
-	"PostgreSQL": func(t *testing.T) (string, server) {
-		s := pgtest.Start(t)
-		pool, err := pgxpool.New(t.Context(), s.URL("postgres"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer pool.Close()
-		if _, err := postgres.Migrate(t.Context(), pool); err != nil {
-			t.Fatal(err)
-		}
-		return s.URL("postgres"), s
-	},
+// migrate makes the tables of locks in PostgreSQL.
+func migrate(tb testing.TB, url string) {
+	tb.Helper()
+	pool, err := pgxpool.New(tb.Context(), url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := postgres.Migrate(tb.Context(), pool); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // onStores runs f for each kind of store, beside each other.
-func onStores(t *testing.T, f func(w *tasks, locks string, store server)) {
+func onStores(t *testing.T, f func(w *tasks, locks string, store storeurl.Server)) {
 	t.Parallel()
-	for name, start := range stores {
+	for name, start := range storeurl.Servers(migrate) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newTasks(t)

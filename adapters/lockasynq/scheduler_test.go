@@ -13,6 +13,7 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/instance"
+	"github.com/golocker/locker/internal/testing/storeurl"
 )
 
 // playScheduler is an instance that schedules a task per second in a queue: while it leads, or all the time if l is
@@ -80,7 +81,7 @@ const stopped = "asynq: the scheduler has already been stopped"
 // A second instance schedules nothing until the first one is killed. When its lock is taken away, its Scheduler stops,
 // and another one begins in its next term.
 func TestOneSchedulerRunsAtATime(t *testing.T) {
-	onStores(t, func(w *tasks, locks string, _ server) {
+	onStores(t, func(w *tasks, locks string, _ storeurl.Server) {
 		start := func(queue string) *instance.Process {
 			return setup{Tasks: w.server.Addr(), Locks: locks, Queue: queue, Schedules: true}.start(w.T)
 		}

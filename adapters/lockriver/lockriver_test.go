@@ -11,15 +11,16 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/adapters/lockriver"
+	"github.com/golocker/locker/internal/testing/storeurl"
 	"github.com/golocker/locker/lockertest"
 )
 
 var _ rivertype.WorkerMiddleware = (*lockriver.Middleware)(nil)
 
 // onStores runs f for each kind of store, beside each other.
-func onStores(t *testing.T, f func(j *jobs, locks string, store server)) {
+func onStores(t *testing.T, f func(j *jobs, locks string, store storeurl.Server)) {
 	t.Parallel()
-	for name, start := range stores {
+	for name, start := range storeurl.Servers(migrate) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			j := newJobs(t)
@@ -32,7 +33,7 @@ func onStores(t *testing.T, f func(j *jobs, locks string, store server)) {
 // Two processes have a job with the same key. The second job waits outside of its worker, which works another one, and
 // has lost none of its attempts when its turn comes.
 func TestOneJobOfAKeyIsWorkedAtATime(t *testing.T) {
-	onStores(t, func(j *jobs, locks string, _ server) {
+	onStores(t, func(j *jobs, locks string, _ storeurl.Server) {
 		j.insert("a", task{Name: "first", Lock: "customer:7"}, river.InsertOpts{MaxAttempts: 1})
 		a := setup{Jobs: j.url, Locks: locks, Queue: "a"}.start(j.T)
 		a.Says("works first")
@@ -76,7 +77,7 @@ func TestWithoutTheMiddlewareTwoJobsAreWorkedAtATime(t *testing.T) {
 }
 
 func TestASemaphoreLetsSeveralJobsBeWorked(t *testing.T) {
-	onStores(t, func(j *jobs, locks string, _ server) {
+	onStores(t, func(j *jobs, locks string, _ storeurl.Server) {
 		start := func(name string) setup {
 			j.insert(name, task{Name: name, Lock: "exports"}, river.InsertOpts{})
 			return setup{Jobs: j.url, Locks: locks, Permits: 2, Queue: name}
@@ -96,7 +97,7 @@ func TestASemaphoreLetsSeveralJobsBeWorked(t *testing.T) {
 // River rescues a job that has taken too long, although it is still worked. It is not worked twice at a time. When the
 // process is killed, the job goes on elsewhere.
 func TestAJobOfAKilledProcessIsWorkedElsewhere(t *testing.T) {
-	onStores(t, func(j *jobs, locks string, _ server) {
+	onStores(t, func(j *jobs, locks string, _ storeurl.Server) {
 		j.insert("a", task{Name: "first", Lock: "customer:7"}, river.InsertOpts{})
 		a := setup{Jobs: j.url, Locks: locks, Queue: "a"}.start(j.T)
 		a.Says("works first")
@@ -118,7 +119,7 @@ func TestAJobOfAKilledProcessIsWorkedElsewhere(t *testing.T) {
 // The store of the locks is down for longer than a lease. The job in progress ends and fails. It and others are put off
 // until the store is back.
 func TestAnOutageOfTheLocksDelaysJobs(t *testing.T) {
-	onStores(t, func(j *jobs, locks string, store server) {
+	onStores(t, func(j *jobs, locks string, store storeurl.Server) {
 		j.insert("a", task{Name: "first", Lock: "customer:7", Loses: true}, river.InsertOpts{MaxAttempts: 2})
 		a := setup{Jobs: j.url, Locks: locks, Queue: "a"}.start(j.T)
 		a.Says("works first")
@@ -153,7 +154,7 @@ func TestAnOutageOfTheLocksDelaysJobs(t *testing.T) {
 func TestALossDoesNotRepeatACompleteJob(t *testing.T) {
 	t.Parallel()
 	j := newJobs(t)
-	locks, store := stores["Redis"](t)
+	locks, store := storeurl.Servers(migrate)["Redis"](t)
 	j.insert("a", task{Name: "first", Lock: "customer:7", Loses: true, Completes: true}, river.InsertOpts{})
 	a := setup{Jobs: j.url, Locks: locks, Queue: "a"}.start(t)
 	a.Says("works first")

@@ -234,28 +234,15 @@ func snoozes(row *rivertype.JobRow) (n int) {
 	return n
 }
 
-// server is what keeps the locks.
-type server interface {
-	Kill()
-	Restart()
-}
-
-// stores are the kinds of stores for locks. Each starts one and returns its URL.
-var stores = map[string]func(t *testing.T) (url string, s server){
-	"Redis": func(t *testing.T) (string, server) {
-		s := redistest.Start(t)
-		return "redis+redigo://" + s.Addr(), s
-	},
-	"PostgreSQL": func(t *testing.T) (string, server) {
-		s := pgtest.Start(t)
-		pool, err := pgxpool.New(t.Context(), s.URL("postgres"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer pool.Close()
-		if _, err := postgres.Migrate(t.Context(), pool); err != nil {
-			t.Fatal(err)
-		}
-		return s.URL("postgres"), s
-	},
+// migrate makes the tables of locks in PostgreSQL.
+func migrate(tb testing.TB, url string) {
+	tb.Helper()
+	pool, err := pgxpool.New(tb.Context(), url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := postgres.Migrate(tb.Context(), pool); err != nil {
+		tb.Fatal(err)
+	}
 }
