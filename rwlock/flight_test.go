@@ -283,3 +283,36 @@ func TestHookEndsTheGoroutine(t *testing.T) {
 		}
 	})
 }
+
+// What a Locker with MaxHold grants counts from its acquisition, so readers do not share it, although the first of them
+// have shared the request: each has a slot of its own, which the release of another one leaves alone.
+func TestReadersThatCameTogetherDoNotShareWithMaxHold(t *testing.T) {
+	stores(t, func(w *world) {
+		w.Calls.Delay(10 * time.Millisecond) // so that they come while the first request is under way
+		rw := rwlock.New(locker.Defaults(locker.TTL(ttl), locker.MaxHold(time.Hour))(w.Client()))
+		const readers = 3
+		got := make(chan locker.Lease)
+		for range readers {
+			go func() { got <- w.lock(rw.Shared()) }()
+		}
+		tokens := make(map[string]bool)
+		var leases []locker.Lease
+		for range readers {
+			lease := <-got
+			leases = append(leases, lease)
+			tokens[lease.Token()] = true
+		}
+		if len(tokens) != readers {
+			w.Errorf("%d readers have %d owner values", readers, len(tokens))
+		}
+		w.Calls.Delay(0)
+		for i, lease := range leases {
+			w.refused(w.process().Exclusive())
+			if err := lease.Err(); err != nil {
+				w.Errorf("reader %d: %v", i, err)
+			}
+			w.Unlock(lease)
+		}
+		w.empty()
+	})
+}

@@ -66,6 +66,8 @@ var rwlockMutants = []mutant{
 	readWrite("a reader with options shares a slot", "rwlock/rwlock.go", "len(opts) == 0 && ctx.Err()", "ctx.Err()"),
 	readWrite("each reader asks for a slot of its own", "rwlock/flight.go", "f != nil && !rw.alone {",
 		"f != nil && !rw.alone && f.call == nil {"),
+	readWrite("the first readers share what counts from its acquisition", "rwlock/flight.go",
+		"	if f.alone {\n		f.locks = nil\n	}\n", ""),
 	readWrite("readers that wait for another one are not counted", "rwlock/flight.go",
 		"		k.users += f.waiting - 1\n		r.current = k", "		r.current = k"),
 	readWrite("readers that wait for the answer are not counted", "rwlock/flight.go",
