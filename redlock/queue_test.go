@@ -337,6 +337,52 @@ func TestWaitersCostLittle(t *testing.T) {
 	})
 }
 
+// Behind another library, whose release notifies nobody, the first waiter polls the node that keeps the queue.
+func TestFirstWaiterPollsBehindAnotherLibrary(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		const most, d = 200 * time.Millisecond, time.Minute
+		s := newTestbed(t)
+		for _, n := range s.nodes {
+			n.Take("lock:k", "theirs", time.Hour)
+		}
+		var turns [4]atomic.Int64 // by client
+		s.event = func(client, _ int, cmds []drivers.Command, executed bool) {
+			if !executed && isTurn(cmds[0]) {
+				turns[client].Add(1)
+			}
+		}
+		var got [len(turns)]<-chan time.Time
+		for i := range got {
+			got[i] = whenLocked(t, s.client())
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		for i := range turns {
+			turns[i].Store(0)
+		}
+		time.Sleep(d)
+		for i := range turns {
+			switch n := turns[i].Load(); {
+			case i == 0 && (n < int64(d/most)-5 || n > int64(3*d/most)):
+				t.Errorf("the first waiter has looked %d times in %v", n, d)
+			case i > 0 && n > int64(d/most)/2:
+				t.Errorf("waiter %d has looked %d times in %v", i, n, d)
+			}
+		}
+		released := time.Now()
+		for _, n := range s.nodes {
+			n.Delete("lock:k")
+		}
+		if late := (<-got[0]).Sub(released); late > most+prompt {
+			t.Errorf("the first waiter has the lock after %v", late)
+		}
+		for _, g := range got[1:] {
+			<-g
+		}
+		s.close()
+	})
+}
+
 // A waiter is told that the quorum is lost, and not of a holder that most nodes do not know any more. The same holds
 // for callers that wait behind one another in a Client. Their patience counts from when the first of them noticed the
 // loss.

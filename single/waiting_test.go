@@ -174,6 +174,40 @@ func TestAThousandGoroutinesWait(t *testing.T) {
 	})
 }
 
+// The release of another library notifies nobody, so a waiter polls. Of some pauses the shortest counts.
+func TestWaiterPollsBehindAnotherLibrary(t *testing.T) {
+	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		s := redistest.Start(t)
+		const value = "c29tZWJvZHkncw=="
+		s.Cmd(t, "SET", "lock:k", value, "NX", "PX", 600000)
+		c := closing(t, single.New(build(t, s.Addr())))
+		pauses := make(chan time.Duration, 10000)
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Woken: func(w lockertrace.Wake) { pauses <- w.Slept }})
+		result := make(chan outcome, 1)
+		go func() {
+			l, err := c.Lock(ctx, "k", locker.TTL(ttl))
+			result <- outcome{l, err, time.Now()}
+		}()
+		listening(t, s, 1)
+		for len(pauses) > 0 { // before it could be told
+			<-pauses
+		}
+		shortest := <-pauses
+		for range 4 {
+			shortest = min(shortest, <-pauses)
+		}
+		if shortest >= heartbeat/2 {
+			t.Errorf("the shortest pause was %v", shortest)
+		}
+		if got := s.Cmd(t, "GET", "lock:k"); got != value {
+			t.Errorf("their value is %q now", got)
+		}
+		s.Cmd(t, "DEL", "lock:k")
+		take(t, result)
+		nothingLeft(t, s)
+	})
+}
+
 // What appears under the key, and is no lock, is not waited for.
 func TestForeignKeyWhileWaiting(t *testing.T) {
 	t.Parallel()

@@ -131,6 +131,27 @@ func TestWaiterIsToldByTheRelease(t *testing.T) {
 	is(t, <-got, nil)
 }
 
+// As above, with a program that has not moved: its release tells nobody, and compares the value.
+func TestWaiterBehindAProgramThatHasNotMoved(t *testing.T) {
+	p := newProgram(t)
+	const release = `return redis.call("GET", KEYS[1]) == ARGV[1] and redis.call("DEL", KEYS[1])`
+	p.server.Cmd(t, "SET", key, "theirs", "NX", "PX", 600000)
+	waits := make(chan struct{})
+	ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
+	client := p.another()
+	got := make(chan error, 1)
+	go func() {
+		_, err := redislock.Obtain(ctx, client, key, time.Hour,
+			&redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Hour)})
+		got <- err
+	}()
+	<-waits
+	if deleted := p.server.Cmd(t, "EVAL", release, 1, key, "theirs"); deleted != int64(1) {
+		t.Errorf("the release answers %v", deleted)
+	}
+	is(t, <-got, nil)
+}
+
 func TestContextEndsObtain(t *testing.T) {
 	p := newProgram(t)
 	p.obtain(nil)

@@ -119,6 +119,31 @@ func TestWaiterIsToldByTheRelease(t *testing.T) {
 	})
 }
 
+// The delay is longer than the test may take, so the waiter notices in the queue that a program that has not moved has
+// released the lock. Such a program compares the value, which must be as it was.
+func TestWaiterBehindAProgramThatHasNotMoved(t *testing.T) {
+	on(t, func(d *deployment) {
+		const key, value = "orders:42", "c29tZWJvZHkncyB2YWx1ZQ=="
+		const release = `return redis.call("GET", KEYS[1]) == ARGV[1] and redis.call("DEL", KEYS[1])`
+		d.cmd("SET", key, value, "NX", "PX", 600000)
+		m := d.mutex(redsync.WithRetryDelay(time.Hour), redsync.WithTries(2))
+		ctx, waits := waiting(d.Context())
+		got := make(chan error, 1)
+		go func() { got <- m.LockContext(ctx) }()
+		<-waits
+		for _, s := range d.servers {
+			if deleted := s.Cmd(d, "EVAL", release, 1, key, value); deleted != int64(1) {
+				d.Errorf("the release answers %v", deleted)
+			}
+		}
+		if err := <-got; err != nil {
+			d.Error(err)
+		}
+		ok, err := m.Valid()
+		want(d.T, ok, true, err)
+	})
+}
+
 // waiting returns a context, and a channel that is closed when a call with it waits.
 func waiting(ctx context.Context) (context.Context, <-chan struct{}) {
 	waits := make(chan struct{})

@@ -96,6 +96,7 @@ func FuzzReplies(f *testing.F) {
 		"\x06\x03\x00\x01\x00\x00\x00\x05", "\x06\x03\x00\x01\x00\x80\x00\x05", "\x03\x07", "\x03\x0a", "\x00\x00",
 		"\x00\x02", "\x00\x03", "\x00\x0b",
 		"\x06\x04\x00\x01\x00\x07\x00\x05\x00\x7f", "\x06\x04\x00\x01\x00\x07\x00\x05\x00\x00",
+		"\x06\x05\x00\x02\x00\x05\x00\x00\x00\x01\x00\x06", "\x06\x02\x00\x03\x00\x05",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -127,7 +128,9 @@ func FuzzReplies(f *testing.F) {
 			t.Errorf("place by %#v: %+v, %v", r, p, err)
 		}
 		s, err := (&Turn{}).decode(r)
-		if err == nil && s.Mine != is(r, 2, 1) || s.Left < 0 || s.Again < 0 {
+		// With the label of the owner, and for a waiter that has to poll.
+		mine := is(r, 2, 1) || is(r, 3, 1) || is(r, 2, 3) || is(r, 3, 3)
+		if err == nil && s.Mine != mine || s.Left < 0 || s.Again < 0 {
 			t.Errorf("standing by %#v: %+v, %v", r, s, err)
 		}
 	})

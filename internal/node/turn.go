@@ -40,7 +40,7 @@ type Standing struct {
 	// Label names the owner on this node, if it has one.
 	Label string
 	// Again is how long to wait at most before the next Ask. After that, the node would forget the turn or the
-	// position, or the waiter before may have died.
+	// position, or the waiter before may have died, or another library may have released the lock.
 	Again time.Duration
 }
 
@@ -101,6 +101,9 @@ func (t *Turn) decode(reply drivers.Reply) (Standing, error) {
 	case s.Left > 0: // the holder may die
 		s.Again = min(s.Again, s.Left+time.Millisecond)
 	}
+	if r.Poll {
+		s.Again = min(s.Again, spread(foreignPoll))
+	}
 	return s, nil
 }
 
@@ -111,7 +114,7 @@ func (t *Turn) untold(rank int) time.Duration {
 	}
 	d := min(untoldPoll, nearPoll*time.Duration(1+min(rank, 1000))<<min(t.still, 8))
 	t.still++
-	return d/2 + rand.N(d/2)
+	return spread(d)
 }
 
 // Used ends a Turn with which the lock was acquired. The release of the lock is given the ID.

@@ -174,6 +174,58 @@ func TestCleanUpTellsNobody(t *testing.T) {
 	})
 }
 
+// Behind another library, the waiter that has the turn polls, or the first one if nobody has it.
+func TestTurnPollsBehindAnotherLibrary(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := simnode.New()
+		n := New(s.Driver(nil), Options{})
+		first, second := n.NewTurn("k"), n.NewTurn("k")
+		<-first.News // subscribed
+		<-second.News
+		ask := func(turn *Turn, mine, polls bool) {
+			t.Helper()
+			st, err := turn.Ask(t.Context())
+			least, most := script.ClaimWindow/2, script.ClaimWindow
+			if polls {
+				least, most = foreignPoll/2, foreignPoll
+			}
+			if err != nil || st.Mine != mine || st.Again < least || st.Again > most {
+				t.Errorf("%+v, %v; its turn: want %v, polls: want %v", st, err, mine, polls)
+			}
+		}
+		theirs := func(ttl time.Duration) {
+			t.Helper()
+			if !s.Take("k", "theirs", ttl) {
+				t.Fatal("the lock is not free")
+			}
+		}
+		theirs(time.Hour)
+		ask(first, false, true)
+		ask(second, false, false)
+		s.Delete("k")
+		ask(first, true, false)
+		theirs(time.Hour)
+		ask(first, true, true)
+		ask(second, false, false)
+		first.Leave(&locker.Request{Key: "k", Token: "o", TTL: time.Second}, true)
+		synctest.Wait()
+		ask(second, false, true)
+		s.Delete("k")
+		theirs(10 * time.Millisecond)
+		if st, err := second.Ask(t.Context()); err != nil || st.Again > 11*time.Millisecond {
+			t.Errorf("%+v, %v, when the lock ends in 10 ms", st, err)
+		}
+		second.Leave(&locker.Request{Key: "k", Token: "p", TTL: time.Second}, true)
+		time.Sleep(time.Second)
+		if keys := turnKeys(s); keys != nil {
+			t.Errorf("%q is left", keys)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A waiter that cannot be notified looks often while the queue moves, and less and less while it does not.
 func TestUntoldTurnsLook(t *testing.T) {
 	turn := &Turn{}

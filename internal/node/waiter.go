@@ -16,6 +16,9 @@ const (
 	// untoldPoll is the longest pause between two requests of a waiter that cannot be notified, because its driver has
 	// no subscriptions or its connection is still being made.
 	untoldPoll = 100 * time.Millisecond
+	// foreignPoll is the longest pause of a waiter that polls because another library has the lock. The waiters of such
+	// libraries poll about as often.
+	foreignPoll = 200 * time.Millisecond
 	// behindPoll is the shortest pause between two requests of a waiter behind the first one, however short the TTL is.
 	behindPoll = 500 * time.Millisecond
 	// stagger is the time between the requests of two waiters, one behind the other, when the TTL of the lock ends. The
@@ -270,8 +273,11 @@ func (w *waiter) pause(p script.Position) time.Duration {
 		return 0
 	}
 	d := script.ClaimWindow*3/4 + rand.N(script.ClaimWindow/2)
-	if w.news == nil || !w.inbox.live() {
-		d = untoldPoll/2 + rand.N(untoldPoll/2)
+	switch {
+	case w.news == nil || !w.inbox.live():
+		d = spread(untoldPoll)
+	case p.Poll:
+		d = spread(foreignPoll)
 	}
 	if p.Left > 0 { // the holder may have died
 		d = min(d, w.untilFree(p))
@@ -279,11 +285,14 @@ func (w *waiter) pause(p script.Position) time.Duration {
 	return d
 }
 
+// spread returns a random time from d/2 to d, so that waiters do not all ask at the same time.
+func spread(d time.Duration) time.Duration { return d/2 + rand.N(d/2) }
+
 // untilFree is how long it is until the lock is free if its holder has died. Waiters behind the first one may have come
 // to the front when that matters, without having been told, or the ones before them may have died as well. So they look
 // at the end of the TTL, too, after those before them.
 func (w *waiter) untilFree(p script.Position) time.Duration {
-	if p.Rank == 0 {
+	if p.Rank == 0 || p.Poll {
 		return p.Left + time.Millisecond
 	}
 	return max(p.Left, behindPoll) + time.Duration(min(p.Rank, maxStagger))*stagger

@@ -12,6 +12,7 @@
 --        | {0, PTTL of the lock, rank, ask again in ms, ticket, label of the owner}: not granted. PTTL < 0: nobody has
 --          the lock. Rank: how many waiters are before this one; 1 for a new waiter that is not the first; -1 for one
 --          that does not wait
+--        | {2, ...}: as {0, ...}, and the waiter has to poll; see queue.lua
 --        | {-1}: this attempt was released before it was executed
 --        | {-2}: the key holds something that is not a lock
 --        | {-3, ms}, {-4, guard}, {-5, 0}: see guard.lua
@@ -68,4 +69,4 @@ if posttl == '0' then
   drop(o)
   return {0, left, -1, wake(r, left), 0, holder or ''}
 end
-return {0, left, rank or redis.call('ZRANK', queue, o), wake(r, left), ticket, holder or ''}
+return {poll(cur, o), left, rank or redis.call('ZRANK', queue, o), wake(r, left), ticket, holder or ''}

@@ -7,6 +7,7 @@
 -- include publish.lua
 local CLAIM = 2000                             -- ms for a waiter to claim a lock that it was granted
 local MAXPOSTTL = 6000                         -- most ms without a heartbeat after which a waiter counts as dead
+local POLL = 2                                 -- added to the code of a reply: the waiter has to poll
 local lock, queue, waiters, turn               -- keys; the including script sets them; turn is nil except on Redlock
 
 local function drop(o)
@@ -47,6 +48,31 @@ local function join(o, label, posttl, ttl, chan, ticket)
   return tonumber(s), rank
 end
 
+-- Returns the TTL, the label and the channel of a waiter, or nil if it is dead.
+local function alive(h)
+  local deadline, ttl, label, chan =
+    string.match(redis.call('HGET', waiters, h) or '', '^(%d+):(%d+):([^|]*)|(.*)$')
+  local ahead = deadline and tonumber(deadline) - math.floor(clock() / 1000)
+  if ahead and ahead >= 0 and ahead <= MAXPOSTTL then return ttl, label, chan end
+end
+
+-- Reports whether v is the value of another library's lock, whose release notifies nobody. A lock that is kept after
+-- its release ends with its TTL, which waiters know.
+local function foreign(v)
+  return v and not parts(v) and string.sub(v, 1, 5) ~= 'hold:'
+end
+
+-- Returns POLL if the waiter o has to poll for the lock with the value cur, and otherwise 0. Behind another library,
+-- the first waiter that is alive polls. The others do not, so polls cost the same however many wait.
+local function poll(cur, o)
+  if not foreign(cur) then return 0 end
+  for _, h in ipairs(redis.call('ZRANGE', queue, 0, 63)) do
+    if h == o then return POLL end
+    if alive(h) then return 0 end
+  end
+  return 0
+end
+
 -- Grants the lock (or the turn), if it is free, to the first waiter that is alive, and notifies it. self is the waiter
 -- that calls, and is not notified. If the lock is granted to it, it gets n tokens, and any other waiter gets one. free
 -- says that the lock is known to be free. No other function grants anything to another waiter. Returns 0: not free, or
@@ -58,11 +84,9 @@ local function hand_on(self, free, n)
   for _ = 1, 64 do
     local h = redis.call('ZPOPMIN', queue)[1]  -- before the grant: the owner of a lock is never in its queue
     if not h then return 0 end
-    local deadline, ttl, label, chan =
-      string.match(redis.call('HGET', waiters, h) or '', '^(%d+):(%d+):([^|]*)|(.*)$')
+    local ttl, label, chan = alive(h)
     redis.call('HDEL', waiters, h)
-    local ahead = deadline and tonumber(deadline) - math.floor(clock() / 1000)
-    if ahead and ahead >= 0 and ahead <= MAXPOSTTL then
+    if ttl then
       -- PUBLISH comes before the grant, because a refusal by ACL must not come after it. A waiter that cannot be
       -- notified, because it has no channel or PUBLISH was refused, is granted the lock too, and will ask. A waiter
       -- whose channel has no subscriber is skipped. If it is alive, it returns with its ticket.

@@ -128,8 +128,12 @@ type Position struct {
 	Rank    int           // how many waiters are before it; a new waiter gets at most 1; -1: it does not wait
 	Ticket  int64
 	More    bool   // ask again at once: the server has skipped many dead waiters without finding a live one
+	Poll    bool   // Waiting: ask often, because another library has the lock, whose release notifies nobody
 	Label   string // Waiting: the owner's label
 }
+
+// polls is what a script adds to the code of its reply if the waiter has to poll. It is POLL of queue.lua.
+const polls = 2
 
 // ReadPosition reads the reply of enqueue.lua and claim.lua.
 func ReadPosition(reply drivers.Reply) (Position, error) {
@@ -144,9 +148,9 @@ func ReadPosition(reply drivers.Reply) (Position, error) {
 		return Position{Status: Granted, Counter: uint64(n[1]), Left: span(n[2])}, nil
 	case len(n) == 4 && n[0] == 1 && n[1] > 0 && n[3] > 0:
 		return Position{Status: Granted, Counter: uint64(n[1]), Left: span(n[2]), Fences: int(n[3])}, nil
-	case len(n) == 5 && n[0] == 0:
+	case len(n) == 5 && n[0]&^polls == 0:
 		p := Position{Status: Waiting, Left: remaining(n[1]), Rank: int(n[2]), Ticket: n[4], More: n[3] == 0}
-		p.Label = label
+		p.Poll, p.Label = n[0] == polls, label
 		return p, nil
 	case len(n) == 1 && n[0] == 0:
 		return Position{Status: Waiting}, nil
@@ -171,6 +175,7 @@ type Standing struct {
 	Rank   int
 	Again  time.Duration
 	Ticket int64
+	Poll   bool   // ask often, because another library has the lock, whose release notifies nobody
 	Label  string // the owner's label
 }
 
@@ -180,10 +185,11 @@ func ReadStanding(reply drivers.Reply) (Standing, error) {
 	switch {
 	case err != nil:
 		return Standing{}, err
-	case len(n) == 2 && n[0] == 1:
-		return Standing{Status: Granted, Left: remaining(n[1]), Label: label}, nil
-	case len(n) == 5 && n[0] == 0:
+	case len(n) == 2 && n[0]&^polls == 1:
+		return Standing{Status: Granted, Left: remaining(n[1]), Poll: n[0] != 1, Label: label}, nil
+	case len(n) == 5 && n[0]&^polls == 0:
 		s := Standing{Status: Waiting, Left: remaining(n[1]), Rank: int(n[2]), Again: span(n[3]), Ticket: n[4], Label: label}
+		s.Poll = n[0] == polls
 		return s, nil
 	}
 	return Standing{}, unexpected(reply)

@@ -49,10 +49,13 @@ func sameReply(sc *script.Source, a, b drivers.Reply) bool {
 var timed = map[string]struct{ ms, clock []int }{
 	"acquire 0": {ms: []int{1}, clock: []int{2}},
 	"enqueue 0": {ms: []int{1, 3}, clock: []int{4}},
+	"enqueue 2": {ms: []int{1, 3}, clock: []int{4}},
 	"enqueue 1": {ms: []int{2}, clock: []int{1}},
 	"claim 1":   {ms: []int{2}, clock: []int{1}},
 	"turn 0":    {ms: []int{1, 3}, clock: []int{4}},
 	"turn 1":    {ms: []int{1}},
+	"turn 2":    {ms: []int{1, 3}, clock: []int{4}},
+	"turn 3":    {ms: []int{1}},
 	"inspect 0": {clock: []int{2, 4}},
 	"inspect 1": {ms: []int{1}, clock: []int{2, 4}},
 	"inspect 2": {clock: []int{2, 4}},

@@ -73,7 +73,7 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 			block := pick(rnd, "1", "1", "2", "5")
 			undo := pick(rnd, "0", "60000") + ":" + pick(rnd, "0", "0", "0", "60000") + ":" + token
 			forget := pick(rnd, "0", "60000") + ":0:0"
-			dice := rnd.IntN(17)
+			dice := rnd.IntN(18)
 			if turns && lease == "0" {
 				lease = "1"
 			}
@@ -115,6 +115,16 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 				for range 1 + rnd.IntN(2) { // and once again
 					both(forceScript, names, "60000:"+value)
 				}
+			case dice == 17 && s.Cmd(t, "GET", k.Lock) == "theirs": // another library releases the lock, or acquires it
+				s.Cmd(t, "DEL", k.Lock)
+				node.Delete(k.Lock)
+				history = append(history, "they release")
+			case dice == 17:
+				taken := s.Cmd(t, "SET", k.Lock, "theirs", "NX", "PX", 60000) == "OK"
+				if node.Take(k.Lock, "theirs", time.Minute) != taken {
+					t.Fatalf("round %d: taken on the server: %v, after\n%s", round, taken, strings.Join(history, "\n"))
+				}
+				history = append(history, fmt.Sprint("they acquire: ", taken))
 			default: // something is lost
 				lost := pick(rnd, k.Lock, k.Lock, k.Turn(), k.Queue(), k.Wait())
 				s.Cmd(t, "DEL", lost)
@@ -156,7 +166,8 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 	}
 	t.Logf("%d messages, replies: %v", told, seen)
 	for _, want := range []string{
-		"enqueue 1", "enqueue 0", "enqueue -1", "claim 1", "claim 0", "handover 0", "handover 1", "turn 0", "turn 1",
+		"enqueue 1", "enqueue 0", "enqueue -1", "enqueue 2", "claim 1", "claim 0", "handover 0", "handover 1",
+		"turn 0", "turn 1", "turn 2", "turn 3",
 		"raise 0", "raise 1", "turnrelease 0", "turnrelease 1", "inspect 0", "inspect 1", "force 0", "force 1", "force 2",
 	} {
 		if seen[want] == 0 {

@@ -5,6 +5,7 @@
 -- ARGV: 1 waiter  2 "posttl:ticket:channel", as in enqueue.lua
 -- reply: {1, PTTL of the lock, label of its owner}: the waiter has the turn
 --        | {0, PTTL of the lock, rank, ask again in ms, ticket, label of the owner}: not yet
+--        plus 2, for the first number: the waiter has to poll; see queue.lua
 -- include value.lua
 -- include tombstone.lua
 -- include mint.lua
@@ -21,7 +22,7 @@ if holder == w then
   redis.call('PEXPIRE', turn, CLAIM)
   if its ~= chan then redis.pcall('SET', turn, w .. ' ' .. chan, 'PX', CLAIM) end
   mark(cur)
-  return {1, left, label}
+  return {1 + (left >= 0 and foreign(cur) and POLL or 0), left, label}
 end
 ticket = join(w, '', posttl, '0', chan, ticket)
 mark(cur)
@@ -29,4 +30,6 @@ local r, h = hand_on(w)
 if h == w then return {1, left, label} end
 local busy = left
 if left < 0 then busy = redis.call('PTTL', turn) end
-return {0, left, redis.call('ZRANK', queue, w), wake(r, busy), ticket, label}
+-- A waiter that has the turn polls, and those in the queue need not.
+local code = left >= 0 and not holder and poll(cur, w) or 0
+return {code, left, redis.call('ZRANK', queue, w), wake(r, busy), ticket, label}

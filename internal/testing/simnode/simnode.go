@@ -99,6 +99,17 @@ func (n *Node) Foreign(key string) (intact func() bool) {
 	}
 }
 
+// Take acquires a lock as another library does, by SET NX PX, and reports whether the key was free.
+func (n *Node) Take(key, value string, ttl time.Duration) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, taken := n.get(key)
+	if !taken {
+		n.keys[key] = entry{value: value, expires: n.in(ttl.Milliseconds())}
+	}
+	return !taken
+}
+
 // Delete deletes keys, of whatever kind.
 func (n *Node) Delete(keys ...string) {
 	n.mu.Lock()
