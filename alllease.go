@@ -171,8 +171,8 @@ func (a *AllLease) finish(reason error) error {
 }
 
 // Extend extends all locks, at the same time; see [Lease.Extend]. The error joins those of the single locks.
-func (a *AllLease) Extend(ctx context.Context) error {
-	return a.ask("extend", func(_ int, part Lease) error { return part.Extend(ctx) })
+func (a *AllLease) Extend(ctx context.Context, opts ...Option) error {
+	return a.ask("extend", func(_ int, part Lease) error { return part.Extend(ctx, opts...) })
 }
 
 // Verify asks the store about all locks, at the same time; see the function [Verify]. The error joins those of the

@@ -38,7 +38,7 @@
 // # Options
 //
 // Each call takes options: [TTL], [NoRenewal], [MaxHold], [MinHold], [Patience] and [Label]. [Defaults] sets them for
-// all calls.
+// all calls. [Lease.Extend] takes a TTL, too.
 //
 // # Errors
 //

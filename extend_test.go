@@ -21,11 +21,11 @@ func wantUntil(t *testing.T, l locker.Lease, want time.Duration) {
 }
 
 // After a longer TTL, the lease outlives the old one without a renewal, and renewals keep to the new one.
-func TestExtendTTL(t *testing.T) {
+func TestExtendWithATTL(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		for _, opts := range [][]locker.Option{nil, {locker.NoRenewal()}} {
 			l := mustLock(t, c, "k", append(opts, locker.TTL(ttl))...)
-			if err := locker.ExtendTTL(t.Context(), l, 100*ttl); err != nil {
+			if err := l.Extend(t.Context(), locker.TTL(100*ttl)); err != nil {
 				t.Fatal(err)
 			}
 			wantUntil(t, l, 100*ttl)
@@ -40,7 +40,7 @@ func TestExtendTTL(t *testing.T) {
 			mustUnlock(t, l)
 		}
 		l := mustLock(t, c, "k", locker.TTL(ttl))
-		if err := locker.ExtendTTL(t.Context(), l, 10*ttl); err != nil {
+		if err := l.Extend(t.Context(), locker.TTL(10*ttl)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * ttl)
@@ -56,7 +56,7 @@ func TestExtendWithASmallerTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		l := mustLock(t, c, "k", locker.TTL(100*ttl))
 		until := l.Until()
-		if err := locker.ExtendTTL(t.Context(), l, ttl); err != nil {
+		if err := l.Extend(t.Context(), locker.TTL(ttl)); err != nil {
 			t.Fatal(err)
 		}
 		if !l.Until().Equal(until) {
@@ -75,17 +75,17 @@ func TestExtendWithASmallerTTL(t *testing.T) {
 	})
 }
 
-func TestExtendTTLThatFails(t *testing.T) {
+func TestExtendWithATTLThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		l := mustLock(t, c, "k", locker.TTL(ttl))
 		for _, d := range []time.Duration{-1, 0, locker.MinTTL - 1, locker.MaxTTL + 1} {
-			wantErr(t, locker.ExtendTTL(t.Context(), l, d), locker.ErrInvalid)
+			wantErr(t, l.Extend(t.Context(), locker.TTL(d)), locker.ErrInvalid)
 		}
 		if s.count("extend") != 0 {
 			t.Error("something was sent")
 		}
 		s.on("extend", unavailable)
-		wantErr(t, locker.ExtendTTL(t.Context(), l, 10*ttl), locker.ErrUnavailable)
+		wantErr(t, l.Extend(t.Context(), locker.TTL(10*ttl)), locker.ErrUnavailable)
 		s.on("extend", nil)
 		time.Sleep(10 * ttl)
 		if d := time.Until(l.Until()); d > ttl || d < ttl/2 {
@@ -95,8 +95,35 @@ func TestExtendTTLThatFails(t *testing.T) {
 	})
 }
 
+// An option that has no effect on Extend is refused, whatever its value, and nothing is sent.
+func TestExtendRefusesOtherOptions(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		lease := mustLock(t, c, "k", locker.TTL(ttl), locker.NoRenewal())
+		all := mustLockAll(t, c, []string{"a", "b"}, locker.TTL(ttl), locker.NoRenewal())
+		for name, opt := range map[string]locker.Option{
+			"NoRenewal": locker.NoRenewal(), "Renewal": locker.Renewal(), "MaxHold": locker.MaxHold(0),
+			"MinHold": locker.MinHold(0), "Patience": locker.Patience(locker.DefaultPatience),
+			"Label": locker.Label(""), "NoLocalHandover": locker.NoLocalHandover(),
+		} {
+			for _, l := range []locker.Lease{lease, all} {
+				for _, opts := range [][]locker.Option{{opt}, {locker.TTL(10 * ttl), opt}, {opt, locker.TTL(10 * ttl)}} {
+					if err := l.Extend(t.Context(), opts...); !errors.Is(err, locker.ErrInvalid) {
+						t.Errorf("%s: got %v, want ErrInvalid", name, err)
+					}
+				}
+			}
+		}
+		if s.count("extend") != 0 {
+			t.Error("something was sent")
+		}
+		wantUntil(t, lease, ttl)
+		mustUnlock(t, lease)
+		mustUnlock(t, all)
+	})
+}
+
 // A renewal that is in progress meanwhile is the only one, and the next keeps to the new TTL.
-func TestExtendTTLDuringARenewal(t *testing.T) {
+func TestExtendWithATTLDuringARenewal(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		l := mustLock(t, c, "k", locker.TTL(ttl))
 		var renewed atomic.Bool
@@ -107,7 +134,7 @@ func TestExtendTTLDuringARenewal(t *testing.T) {
 			return next()
 		})
 		time.Sleep(ttl/3 + ttl/20) // the renewal is in progress
-		if err := locker.ExtendTTL(t.Context(), l, 50*ttl); err != nil {
+		if err := l.Extend(t.Context(), locker.TTL(50*ttl)); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -120,10 +147,10 @@ func TestExtendTTLDuringARenewal(t *testing.T) {
 	})
 }
 
-func TestExtendTTLOfSeveralLocks(t *testing.T) {
+func TestExtendWithATTLOfSeveralLocks(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
 		l := mustLockAll(t, c, []string{"a", "b"}, locker.TTL(ttl), locker.NoRenewal())
-		if err := locker.ExtendTTL(t.Context(), l, 10*ttl); err != nil {
+		if err := l.Extend(t.Context(), locker.TTL(10*ttl)); err != nil {
 			t.Fatal(err)
 		}
 		wantUntil(t, l, 10*ttl)

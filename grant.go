@@ -36,7 +36,7 @@ type grant struct {
 
 	mu      sync.Mutex    // guards the following, and the leases
 	lease   *lease        // has the lock now; once it has ended, the grant has ended
-	ttl     time.Duration // of the next renewal; see ExtendTTL
+	ttl     time.Duration // of the next renewal; see lease.Extend
 	longest time.Duration // of all TTLs that the lock may have in the store
 	until   time.Time
 	expiry  *time.Timer // ends the lease shortly before until, or before the end of maxHold

@@ -86,34 +86,14 @@ func (l *lease) call(
 	return nil
 }
 
-// ExtendTTL extends lease as [Lease.Extend] does, with another TTL: the lease ends d from now, and renewals keep to d
-// from then on. d must be between [MinTTL] and [MaxTTL], and within the limit of a restart guard. With any other value
-// the error matches [ErrInvalid], and the lease is as before.
-//
-// A smaller TTL shortens nothing that the lease already has: neither Until nor the lock in the store ends earlier than
-// before. Later renewals use the smaller TTL. If the call fails for another reason, later renewals keep to the old TTL,
-// and the lock may have been extended nevertheless.
-//
-// Middleware sees a call of Extend. A Lease that is not from a [Client] may ignore d.
-func ExtendTTL(ctx context.Context, lease Lease, d time.Duration) error {
-	return lease.Extend(context.WithValue(ctx, ttlKey{}, d))
-}
-
-// ttlKey is the key of a value in the context of Extend: the new TTL. It is a value because that passes through all
-// middleware, and few leases need it.
-type ttlKey struct{}
-
-func (l *lease) Extend(ctx context.Context) error {
-	ttl, other := ctx.Value(ttlKey{}).(time.Duration)
-	if !other {
-		ttl = l.grant.currentTTL()
-	}
-	o := newOptions([]Option{TTL(ttl)})
-	if err := o.validate(l.Key()); err != nil {
-		return &Error{"extend", l.Key(), err}
-	}
-	if other { // the next lease must not inherit it
-		l.keep()
+func (l *lease) Extend(ctx context.Context, opts ...Option) error {
+	ttl, other := l.grant.currentTTL(), len(opts) > 0
+	if other {
+		var err error
+		if ttl, err = extension(l.Key(), opts); err != nil {
+			return &Error{"extend", l.Key(), err}
+		}
+		l.keep() // the next lease must not inherit the TTL
 	}
 	return l.call(ctx, "extend", func(ctx context.Context, cancel *context.CancelFunc) error {
 		start := time.Now()

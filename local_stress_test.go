@@ -77,7 +77,7 @@ func TestLocalHandoverUnderStress(t *testing.T) {
 							mu.Unlock()
 							switch r.IntN(8) {
 							case 0:
-								_ = locker.ExtendTTL(ctx, l, time.Second)
+								_ = l.Extend(ctx, locker.TTL(time.Second))
 							case 1:
 								_ = l.Extend(ctx)
 							case 2:

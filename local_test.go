@@ -126,7 +126,7 @@ func TestLockIsHandedOverWithinTheProcess(t *testing.T) {
 		// What is late of the first does not touch the second.
 		wantErr(t, first.Unlock(t.Context()), locker.ErrUnlocked)
 		wantErr(t, first.Extend(t.Context()), locker.ErrUnlocked)
-		wantErr(t, locker.ExtendTTL(t.Context(), first, time.Hour), locker.ErrUnlocked)
+		wantErr(t, first.Extend(t.Context(), locker.TTL(time.Hour)), locker.ErrUnlocked)
 		wantErr(t, locker.Verify(t.Context(), first), locker.ErrUnlocked)
 		if second.Err() != nil || s.count("release") != released {
 			t.Errorf("the second lease has ended: %v", second.Err())
@@ -170,8 +170,8 @@ func TestLockIsNotHandedOverWithinTheProcess(t *testing.T) {
 			options{locker.TTL(200 * time.Millisecond)}, options{locker.TTL(200 * time.Millisecond)},
 			after(11 * time.Millisecond),
 		},
-		"ExtendTTL has changed the TTL":      {before: extended(time.Minute)},
-		"ExtendTTL may change the TTL":       {before: extended(0)},
+		"Extend has changed the TTL":         {before: extended(time.Minute)},
+		"Extend may change the TTL":          {before: extended(0)},
 		"something was bound to the lock":    {before: bound},
 		"something may be bound to the lock": {before: maybeBound},
 		"the lock was lost":                  {before: lost},
@@ -223,12 +223,12 @@ func extended(ttl time.Duration) func(*testing.T, *store, *locker.Client, locker
 	return func(t *testing.T, s *store, _ *locker.Client, first locker.Lease) {
 		if ttl == 0 {
 			s.on("extend", hang)
-			go func() { _ = locker.ExtendTTL(t.Context(), first, time.Minute) }()
+			go func() { _ = first.Extend(t.Context(), locker.TTL(time.Minute)) }()
 			synctest.Wait()
 			s.on("extend", nil)
 			return
 		}
-		if err := locker.ExtendTTL(t.Context(), first, ttl); err != nil {
+		if err := first.Extend(t.Context(), locker.TTL(ttl)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -74,13 +74,20 @@ type Lease interface {
 	// Extend sets the end of the lease to a full TTL from now. It never shortens the lease. Leases renew themselves by
 	// default. Extend is for leases with [NoRenewal]. To confirm the lock before a critical step, use [Verify].
 	//
+	// The option [TTL] gives the lease another TTL: it ends that long from now, and renewals keep to the new TTL from
+	// then on. A smaller TTL shortens nothing that the lease already has: neither Until nor the lock in the store ends
+	// earlier than before. If the call fails, later renewals keep to the old TTL, and the lock may have been extended
+	// nevertheless. Extend has no other options. A Lease that is not from a [Client] may ignore the option.
+	//
 	// Extend returns when the lease ends, if not before. Errors match:
 	//
+	//   - [ErrInvalid], if the TTL is out of range or above the limit of a restart guard, or if another option was given.
+	//     The lease is as before.
 	//   - [ErrLost], if the lease is lost.
 	//   - [ErrUnlocked], if the lease was unlocked.
 	//   - [ErrUnavailable], if the store did not answer. The lock may have been extended, but Until is unchanged.
 	//   - ctx's error, if ctx ended.
-	Extend(ctx context.Context) error
+	Extend(ctx context.Context, opts ...Option) error
 
 	// Unlock releases the lock. It works even if ctx has already ended, as is common in deferred calls: Unlock uses
 	// only the values of ctx. It waits at most one second for the store's answer. If there is no answer by then, the

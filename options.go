@@ -27,7 +27,8 @@ const (
 	MaxKey = 64 << 10
 )
 
-// Option changes one call of Lock or TryLock. Use [Defaults] to set options for all calls.
+// Option changes one call of Lock or TryLock, and [TTL] also one of [Lease.Extend]. Use [Defaults] to set options for
+// all calls of a Locker.
 type Option func(*options)
 
 type options struct {
@@ -38,14 +39,16 @@ type options struct {
 	patience  time.Duration
 	label     string
 	noLocal   bool
+	forExtend bool // the option that was applied last is also one of Extend
 }
 
 var defaultOptions = options{ttl: DefaultTTL, patience: DefaultPatience, label: label.Default}
 
 // TTL sets the lease time, which is how long the lock stays taken after its holder has died. It must be between
-// [MinTTL] and [MaxTTL]. The default is [DefaultTTL]. With any other value the call fails before it sends anything.
+// [MinTTL] and [MaxTTL]. The default is [DefaultTTL]. With any other value the call fails before it sends anything. In
+// a call of [Lease.Extend], it is the lease time from then on, and the default is that of the lease.
 func TTL(d time.Duration) Option {
-	return func(o *options) { o.ttl = d }
+	return func(o *options) { o.ttl, o.forExtend = d, true }
 }
 
 // NoRenewal switches automatic renewal off: the lease ends after its TTL, unless Extend is called. Without NoRenewal, a
@@ -114,8 +117,8 @@ func Label(text string) Option {
 // order in which the store serves them.
 //
 // A lock is never handed over within the process if it was acquired with other values of [TTL], [Label] or [NoRenewal]
-// than the next caller's, with [MaxHold] or [MinHold], by TryLock, or as one of several locks of [LockAll], after
-// [ExtendTTL], or if the store cannot issue several tokens at once.
+// than the next caller's, with [MaxHold] or [MinHold], by TryLock, or as one of several locks of [LockAll], after an
+// Extend with another TTL, or if the store cannot issue several tokens at once.
 func NoLocalHandover() Option {
 	return func(o *options) { o.noLocal = true }
 }
@@ -140,6 +143,18 @@ func newOptions(opts []Option) options {
 		opt(o)
 	}
 	return *o
+}
+
+// extension returns the TTL that opts give an extension, of which there must be at least one.
+func extension(key string, opts []Option) (time.Duration, error) {
+	o := defaultOptions
+	for _, opt := range opts {
+		o.forExtend = false
+		if opt(&o); !o.forExtend {
+			return 0, invalid("Extend has no other option than TTL")
+		}
+	}
+	return o.ttl, o.validate(key)
 }
 
 func (o *options) validate(key string) error {

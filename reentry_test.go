@@ -37,7 +37,7 @@ func (c *circle) callAll() {
 	defer cancel()
 	_, _ = c.election.Leading()
 	_, _, _, _ = c.held.Err(), c.lease.Err(), c.lease.Until(), c.lease.Done()
-	_, _, _ = c.lease.Extend(ctx), locker.ExtendTTL(ctx, c.lease, time.Second), locker.Verify(ctx, c.lease)
+	_, _, _ = c.lease.Extend(ctx), c.lease.Extend(ctx, locker.TTL(time.Second)), locker.Verify(ctx, c.lease)
 	_ = c.lease.Unlock(ctx)
 	_, _ = c.client.TryLock(ctx, "k")
 	_, _ = c.client.TryLock(c.held, "another")

@@ -166,10 +166,10 @@ var lockerProperties = []property[Harness]{
 		extendKeeps,
 	},
 	{
-		"ExtendTTLKeeps",
-		"locker.ExtendTTL gives a lease and its lock a greater TTL, shortens nothing, and refuses one out of range.",
+		"ExtendWithTTLKeeps",
+		"Extend with a TTL gives a lease and its lock a greater one, shortens nothing, and refuses one out of range.",
 		"The caller relies on the time that it has asked for, and on that of the lease before it asked.",
-		extendTTLKeeps,
+		extendWithTTLKeeps,
 	},
 	{
 		"ExtendSparesSuccessor",

@@ -443,7 +443,7 @@ func hungStoreIsBounded(t testing.TB, h Harness) {
 		_, err := ls[1].TryLock(ctx, "k", locker.TTL(longTTL))
 		return err
 	})
-	bounded("Extend", long.Extend)
+	bounded("Extend", func(ctx context.Context) error { return long.Extend(ctx) })
 	bounded("Unlock", long.Unlock) // it waits for a second, which slack covers
 	await(t, "the lease that cannot be renewed to end", brief.Done(), h.short()+slack)
 	if err := brief.Err(); !errors.Is(err, locker.ErrLost) {

@@ -101,12 +101,13 @@ func instead(of error, answer error) func(error) error {
 // badLease replaces methods of a lease. A nil function keeps the method.
 type badLease struct {
 	locker.Lease
-	key            func() string
-	fence          func() uint64
-	unlock, extend func(ctx context.Context) error
-	until          func() time.Time
-	err            func() error
-	done           func() <-chan struct{}
+	key    func() string
+	fence  func() uint64
+	unlock func(ctx context.Context) error
+	extend func(ctx context.Context, opts ...locker.Option) error
+	until  func() time.Time
+	err    func() error
+	done   func() <-chan struct{}
 }
 
 func (b *badLease) Unwrap() locker.Lease { return b.Lease }
@@ -132,11 +133,11 @@ func (b *badLease) Unlock(ctx context.Context) error {
 	return b.Lease.Unlock(ctx)
 }
 
-func (b *badLease) Extend(ctx context.Context) error {
+func (b *badLease) Extend(ctx context.Context, opts ...locker.Option) error {
 	if b.extend != nil {
-		return b.extend(ctx)
+		return b.extend(ctx, opts...)
 	}
-	return b.Lease.Extend(ctx)
+	return b.Lease.Extend(ctx, opts...)
 }
 
 func (b *badLease) Until() time.Time {
@@ -317,14 +318,14 @@ var lockerFlaws = []flaw{
 		client: leases(func(l locker.Lease) locker.Lease {
 			return &badLease{Lease: l, until: sync.OnceValue(l.Until)}
 		})},
-	{name: "extends without the values of the context", fails: []string{"ExtendTTLKeeps"},
+	{name: "extends without the options", fails: []string{"ExtendWithTTLKeeps"},
 		client: leases(func(l locker.Lease) locker.Lease {
-			return &badLease{Lease: l, extend: func(ctx context.Context) error { return l.Extend(valueless{ctx}) }}
+			return &badLease{Lease: l, extend: func(ctx context.Context, _ ...locker.Option) error { return l.Extend(ctx) }}
 		})},
 	{name: "extend of an expired lease says nothing", fails: []string{"ExtendSparesSuccessor"},
 		client: leases(func(l locker.Lease) locker.Lease {
-			return &badLease{Lease: l, extend: func(ctx context.Context) error {
-				if err := l.Extend(ctx); !expired(l) {
+			return &badLease{Lease: l, extend: func(ctx context.Context, opts ...locker.Option) error {
+				if err := l.Extend(ctx, opts...); !expired(l) {
 					return err
 				}
 				return nil

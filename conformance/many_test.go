@@ -21,7 +21,7 @@ var manyFlaws = []flaw{
 					if lease == nil {
 						continue
 					}
-					leases[i] = &badLease{Lease: lease, extend: func(context.Context) error {
+					leases[i] = &badLease{Lease: lease, extend: func(context.Context, ...locker.Option) error {
 						return &locker.Error{Op: "extend", Key: lease.Key(), Err: locker.ErrUnavailable}
 					}}
 				}

@@ -216,7 +216,7 @@ func minorityExtendsNothing(t testing.TB, h QuorumHarness) {
 		lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.NoRenewal())
 		end := way.inject(t, out)
 		before := lease.Until()
-		q.noQuorum(t, q.while("Extend", way, out), lease.Extend)
+		q.noQuorum(t, q.while("Extend", way, out), func(ctx context.Context) error { return lease.Extend(ctx) })
 		if after := lease.Until(); !after.Equal(before) {
 			t.Errorf("%s: expected Until to stay, seen it move by %v", q.while("Extend", way, out), after.Sub(before))
 		}

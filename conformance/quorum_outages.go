@@ -154,7 +154,7 @@ func errorsNameTheNodes(t testing.TB, h QuorumHarness) {
 				}
 			}
 		}
-		named("Extend", lease.Extend)
+		named("Extend", func(ctx context.Context) error { return lease.Extend(ctx) })
 		named("Lock", asking{lock: q.ls[0].Lock}.refused(q.key()))
 		end()
 	})

@@ -77,9 +77,9 @@ type hopeful struct {
 
 func (h *hopeful) Until() time.Time { return h.Lease.Until().Add(h.more) }
 
-func (h *hopeful) Extend(ctx context.Context) error {
+func (h *hopeful) Extend(ctx context.Context, opts ...locker.Option) error {
 	start := time.Now()
-	err := h.Lease.Extend(ctx)
+	err := h.Lease.Extend(ctx, opts...)
 	if err == nil {
 		h.more = time.Since(start)
 	}

@@ -52,7 +52,7 @@ func (c *circle) call(what string) {
 	if p := c.lease.Load(); p != nil {
 		lease := *p
 		_, _, _ = lease.Err(), lease.Until(), lease.Done()
-		_, _, _ = lease.Extend(ctx), locker.ExtendTTL(ctx, lease, leaseTTL), locker.Verify(ctx, lease)
+		_, _, _ = lease.Extend(ctx), lease.Extend(ctx, locker.TTL(leaseTTL)), locker.Verify(ctx, lease)
 		if c.unlocks.Load() {
 			_ = lease.Unlock(ctx)
 		}

@@ -208,7 +208,7 @@ func TestMajorityFailsUnderALease(t *testing.T) {
 			})
 			wantText(t, err, c[0].Addr()+" no answer", c[1].Addr()+" no answer", c[2].Addr()+" no answer")
 		}
-		asked("extend", lease.Extend)
+		asked("extend", func(ctx context.Context) error { return lease.Extend(ctx) })
 		if lease.Err() != nil {
 			t.Errorf("no answer is no loss: %v", lease.Err())
 		}

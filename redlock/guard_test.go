@@ -312,7 +312,7 @@ func TestExtensionAboveTheGuard(t *testing.T) {
 			t.Fatal(err)
 		}
 		until, asked := lease.Until(), g.asked.Load()
-		err = locker.ExtendTTL(t.Context(), lease, guarded+time.Millisecond)
+		err = lease.Extend(t.Context(), locker.TTL(guarded+time.Millisecond))
 		if !errors.Is(err, locker.ErrInvalid) {
 			t.Errorf("above the guard: %v", err)
 		}
@@ -324,7 +324,7 @@ func TestExtensionAboveTheGuard(t *testing.T) {
 		if left := time.Until(lease.Until()); lease.Err() != nil || left > guarded/2 {
 			t.Errorf("%v, and %v are left", lease.Err(), left)
 		}
-		if err := locker.ExtendTTL(t.Context(), lease, guarded); err != nil {
+		if err := lease.Extend(t.Context(), locker.TTL(guarded)); err != nil {
 			t.Errorf("as long as the guard: %v", err)
 		}
 		if _, err := other.TryLock(t.Context(), "k", locker.TTL(guarded)); !errors.Is(err, locker.ErrHeld) {

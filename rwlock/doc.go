@@ -72,8 +72,8 @@
 //	rw := rwlock.New(locker.Defaults(locker.TTL(time.Minute))(l))
 //
 // Options apply to each slot, so MinHold keeps writers out, or everybody, for as long. With NoRenewal or MaxHold, a
-// writer can lose the first slots while it waits for the last, and then begins anew. Extend and locker.ExtendTTL are
-// about the slot, and so about all leases that share it.
+// writer can lose the first slots while it waits for the last, and then begins anew. Extend is about the slot, and so
+// about all leases that share it.
 //
 // # Fencing tokens
 //

@@ -98,7 +98,7 @@ type mute struct{ locker.Locker }
 
 type unextended struct{ wrapping }
 
-func (unextended) Extend(context.Context) error { return locker.ErrUnavailable }
+func (unextended) Extend(context.Context, ...locker.Option) error { return locker.ErrUnavailable }
 
 func (m mute) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	lease, err := m.Locker.TryLock(ctx, key, opts...)

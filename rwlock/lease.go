@@ -160,8 +160,8 @@ func (l *hold) finish(reason error, pass bool) error {
 	return reason
 }
 
-func (l *hold) Extend(ctx context.Context) error {
-	return l.ask(ctx, "extend", l.locks.all.Extend)
+func (l *hold) Extend(ctx context.Context, opts ...locker.Option) error {
+	return l.ask(ctx, "extend", func(ctx context.Context) error { return l.locks.all.Extend(ctx, opts...) })
 }
 
 // Verify asks the store about all locks; see locker.Verify.

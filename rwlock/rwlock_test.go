@@ -269,6 +269,10 @@ func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
 			if err := lease.Extend(w.Context()); err != nil {
 				w.Error(err)
 			}
+			err := lease.Extend(w.Context(), locker.TTL(time.Hour))
+			if valid := time.Until(lease.Until()); err != nil || valid < 59*time.Minute {
+				w.Errorf("Extend with a TTL of an hour: %v, valid for %v", err, valid)
+			}
 			ctx, cancel := locker.WithLease(w.Context(), lease)
 			for _, l := range views {
 				_, err := l.Lock(ctx, key)
@@ -279,7 +283,7 @@ func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
 			wants(lease.Unlock(w.Context()), "unlock", locker.ErrUnlocked)
 			wants(lease.Extend(w.Context()), "extend", locker.ErrUnlocked)
 			wants(locker.Verify(w.Context(), lease), "verify", locker.ErrUnlocked)
-			_, err := rwlock.Downgrade(w.Context(), lease)
+			_, err = rwlock.Downgrade(w.Context(), lease)
 			if l != views[0] {
 				wants(err, "downgrade", locker.ErrUnlocked)
 			}

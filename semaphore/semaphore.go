@@ -152,7 +152,9 @@ func (p *Permit) Fence() uint64 { return p.held.Fence() }
 func (p *Permit) Unwrap() locker.Lease { return p.Lease }
 
 // Extend extends the permit; see locker.Lease.
-func (p *Permit) Extend(ctx context.Context) error { return p.named(p.Lease.Extend(ctx)) }
+func (p *Permit) Extend(ctx context.Context, opts ...locker.Option) error {
+	return p.named(p.Lease.Extend(ctx, opts...))
+}
 
 // Unlock returns the permit; see locker.Lease.
 func (p *Permit) Unlock(ctx context.Context) error {

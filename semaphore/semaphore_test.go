@@ -567,3 +567,14 @@ func TestErrorsNameTheKey(t *testing.T) {
 		}
 	})
 }
+
+func TestExtendWithATTL(t *testing.T) {
+	stores(t, func(w *world) {
+		p := w.lock(semaphore.New(w.Client(), 3).Weight(2))
+		err := p.Extend(w.Context(), locker.TTL(time.Hour))
+		if valid := time.Until(p.Until()); err != nil || valid < 59*time.Minute {
+			w.Errorf("%v, valid for %v", err, valid)
+		}
+		w.Unlock(p)
+	})
+}

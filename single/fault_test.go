@@ -199,7 +199,7 @@ func TestCallerReturnsPromptlyFromAHungServer(t *testing.T) {
 		for what, call := range map[string]func(context.Context) error{
 			"lock":    func(ctx context.Context) error { _, err := c.Lock(ctx, "k", locker.TTL(ttl)); return err },
 			"trylock": func(ctx context.Context) error { _, err := c.TryLock(ctx, "k", locker.TTL(ttl)); return err },
-			"extend":  l.Extend,
+			"extend":  func(ctx context.Context) error { return l.Extend(ctx) },
 		} {
 			best := time.Hour
 			for try := 0; try < 2 || try < 50 && best > 50*time.Millisecond; try++ {

@@ -43,7 +43,7 @@ func TestLockAllWithReplicas(t *testing.T) {
 				t.Errorf("the replica does not have the lock %s", key)
 			}
 		}
-		if err := locker.ExtendTTL(t.Context(), lease, time.Hour); err != nil {
+		if err := lease.Extend(t.Context(), locker.TTL(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		for _, key := range lease.Keys() {
@@ -53,9 +53,9 @@ func TestLockAllWithReplicas(t *testing.T) {
 		}
 		until := lease.Until()
 		replica.Pause()
-		err := locker.ExtendTTL(t.Context(), lease, 2*time.Hour)
+		err := lease.Extend(t.Context(), locker.TTL(2*time.Hour))
 		if !errors.Is(err, locker.ErrNotReplicated) {
-			t.Errorf("ExtendTTL without a replica: %v", err)
+			t.Errorf("Extend without a replica: %v", err)
 		}
 		if !lease.Until().Equal(until) {
 			t.Errorf("an extension that no replica has confirmed counts: %v", lease.Until().Sub(until))
@@ -89,10 +89,10 @@ func TestLockAllWithAGuard(t *testing.T) {
 		_, err := locker.TryLockAll(t.Context(), c, []string{"a", "b"}, locker.TTL(time.Minute+1))
 		wantErr(t, err, locker.ErrInvalid)
 		lease := lockAll(t, c, "a", "b")
-		if err := locker.ExtendTTL(t.Context(), lease, 61*time.Second); !errors.Is(err, locker.ErrInvalid) {
-			t.Errorf("ExtendTTL above the guard: %v", err)
+		if err := lease.Extend(t.Context(), locker.TTL(61*time.Second)); !errors.Is(err, locker.ErrInvalid) {
+			t.Errorf("Extend above the guard: %v", err)
 		}
-		if err := locker.ExtendTTL(t.Context(), lease, time.Minute); err != nil {
+		if err := lease.Extend(t.Context(), locker.TTL(time.Minute)); err != nil {
 			t.Error(err)
 		}
 		_ = lease.Unlock(t.Context())

@@ -73,7 +73,7 @@ func TestReplicaHasTheLock(t *testing.T) {
 			if replica.Cmd(t, "EXISTS", "lock:k") != int64(1) {
 				t.Fatal("the replica does not have the lock")
 			}
-			if err := locker.ExtendTTL(t.Context(), lease, time.Hour); err != nil {
+			if err := lease.Extend(t.Context(), locker.TTL(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 			if left := replica.PTTL(t, "lock:k"); left < 30*time.Minute {
@@ -158,7 +158,7 @@ func TestExtensionAfterAShortfall(t *testing.T) {
 		}
 		end := held.Until()
 		replica.Pause()
-		notReplicated(t, locker.ExtendTTL(t.Context(), held, time.Hour), 0, 1)
+		notReplicated(t, held.Extend(t.Context(), locker.TTL(time.Hour)), 0, 1)
 		if left := master.PTTL(t, "lock:held"); left < 30*time.Minute {
 			t.Fatalf("the master has extended the lock to %v only", left)
 		}

@@ -265,11 +265,11 @@ func changesTTL(t *testing.T, s *store) {
 		}
 		s.must(locker.Verify(t.Context(), lease))
 	}
-	s.must(locker.ExtendTTL(t.Context(), lease, time.Hour))
+	s.must(lease.Extend(t.Context(), locker.TTL(time.Hour)))
 	remains(59*time.Minute, time.Hour)
-	s.must(locker.ExtendTTL(t.Context(), lease, time.Minute)) // shortens nothing
+	s.must(lease.Extend(t.Context(), locker.TTL(time.Minute))) // shortens nothing
 	remains(58*time.Minute, time.Hour)
-	s.must(locker.ExtendTTL(t.Context(), lease, 2*time.Hour))
+	s.must(lease.Extend(t.Context(), locker.TTL(2*time.Hour)))
 	remains(119*time.Minute, 2*time.Hour)
 	unlock(t, lease)
 	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
@@ -324,7 +324,7 @@ func noticesLosses(t *testing.T, s *store) {
 	lost("late") // its watch is active now
 	s.relay.Cut()
 	lost("cut")
-	s.must(locker.ExtendTTL(t.Context(), leases["kept"], 2*time.Hour)) // writes the entry again
+	s.must(leases["kept"].Extend(t.Context(), locker.TTL(2*time.Hour))) // writes the entry again
 	s.must(leases["kept"].Err())
 	unlock(t, leases["kept"])
 }

@@ -137,7 +137,7 @@ func TestLateRequests(t *testing.T) {
 		return seen.Remaining <= 58*time.Second
 	})
 	p.keep(writes)
-	p.giveUp(t, func(ctx context.Context) error { return locker.ExtendTTL(ctx, lease, 59*time.Second) })
+	p.giveUp(t, func(ctx context.Context) error { return lease.Extend(ctx, locker.TTL(59*time.Second)) })
 	s.must(lease.Extend(t.Context()))
 	was, modified := entry(lease)
 	close(p.deliver)
@@ -158,7 +158,7 @@ func TestLateRequests(t *testing.T) {
 	sent := p.transactions()
 	brief, end := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer end()
-	if err := locker.ExtendTTL(brief, lease, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+	if err := lease.Extend(brief, locker.TTL(time.Hour)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("an extension during another one: expected it to wait, seen %v", err)
 	}
 	if p.transactions() != sent {

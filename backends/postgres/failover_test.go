@@ -149,7 +149,7 @@ func testSilentStandby(t *testing.T) {
 	wantErr(t, "TryLock", err, locker.ErrUnavailable)
 	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	wantErr(t, "ExtendTTL", locker.ExtendTTL(ctx, held, 2*time.Hour), locker.ErrUnavailable)
+	wantErr(t, "Extend", held.Extend(ctx, locker.TTL(2*time.Hour)), locker.ErrUnavailable)
 	resume()
 	eventually(t, "locks are granted again", func() bool {
 		lease, err := l.TryLock(t.Context(), "k")
@@ -257,7 +257,7 @@ func TestEndpointThatMoves(t *testing.T) {
 				t.Logf("the client %s got locks after %v", name, time.Since(moved).Round(time.Millisecond))
 			}
 			eventually(t, "the lock can be extended", func() bool {
-				return locker.ExtendTTL(t.Context(), held, 2*time.Hour) == nil
+				return held.Extend(t.Context(), locker.TTL(2*time.Hour)) == nil
 			})
 			must(t, "Unlock", held.Unlock(t.Context()))
 			must(t, "Unlock by the waiter", (<-granted).Unlock(t.Context()))

@@ -262,7 +262,7 @@ func TestCrashAfterTheAnswer(t *testing.T) {
 	if i := look("granted"); i.State != inspect.Held || i.Fence != granted.Fence() {
 		t.Errorf("after a crash: got %+v, want the lock held with the token %d", i, granted.Fence())
 	}
-	must(t, "ExtendTTL", locker.ExtendTTL(t.Context(), granted, time.Hour))
+	must(t, "Extend", granted.Extend(t.Context(), locker.TTL(time.Hour)))
 	s.Restart()
 	if i := look("granted"); i.Remaining < 30*time.Minute {
 		t.Errorf("after a crash: got %v left, want the hour of the extension", i.Remaining)
@@ -364,8 +364,8 @@ func testFullDisk(t *testing.T, directory string, fill func(t *testing.T, l lock
 
 	must(t, "Fill", disk.Fill(filepath.Join(s.Data(), directory)))
 	fill(t, l, pool(t, url))
-	if err := locker.ExtendTTL(t.Context(), held, 2*time.Hour); err != nil {
-		wantErr(t, "ExtendTTL", err, locker.ErrUnavailable)
+	if err := held.Extend(t.Context(), locker.TTL(2*time.Hour)); err != nil {
+		wantErr(t, "Extend", err, locker.ErrUnavailable)
 	}
 	must(t, "the lease while the disk is full", held.Err())
 	must(t, "Free", disk.Free())

@@ -139,7 +139,7 @@ func testInTx(t *testing.T, s *pgtest.Server) {
 		lease := lock(t, holder, "renewal", locker.TTL(time.Minute))
 		tx := begin(t, url, pgx.ReadCommitted)
 		must(t, "InTx", postgres.InTx(t.Context(), tx, lease))
-		must(t, "Extend", locker.ExtendTTL(t.Context(), lease, 2*time.Minute))
+		must(t, "Extend", lease.Extend(t.Context(), locker.TTL(2*time.Minute)))
 		must(t, "InTx again", postgres.InTx(t.Context(), tx, lease))
 		must(t, "Commit", tx.Commit(t.Context()))
 		must(t, "Unlock", lease.Unlock(t.Context()))

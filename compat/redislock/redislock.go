@@ -150,7 +150,7 @@ func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, _ *Options) error
 	if l == nil {
 		return ErrNotObtained
 	}
-	err := locker.ExtendTTL(ctx, l.lease, ttl)
+	err := l.lease.Extend(ctx, locker.TTL(ttl))
 	if errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrUnlocked) {
 		return ErrNotObtained
 	}

@@ -64,7 +64,7 @@ func TestBackends(t *testing.T) {
 			defer func() { require.NoError(t, one.Close()); require.NoError(t, other.Close()) }()
 			lease, err := one.Lock(ctx, "key", locker.TTL(time.Minute))
 			require.NoError(t, err)
-			require.NoError(t, locker.ExtendTTL(ctx, lease, 2*time.Minute))
+			require.NoError(t, lease.Extend(ctx, locker.TTL(2*time.Minute)))
 			require.NoError(t, locker.Verify(ctx, lease))
 			short, cancel := context.WithCancel(ctx)
 			defer cancel()

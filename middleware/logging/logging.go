@@ -220,9 +220,9 @@ func (h *hold) lost(err *locker.LostError) {
 	}
 }
 
-func (h *hold) Extend(ctx context.Context) error {
+func (h *hold) Extend(ctx context.Context, opts ...locker.Option) error {
 	start := time.Now()
-	err := h.Lease.Extend(lockertrace.With(ctx, &h.l.votes))
+	err := h.Lease.Extend(lockertrace.With(ctx, &h.l.votes), opts...)
 	h.l.storeSaid(ctx, err)
 	if err == nil {
 		h.debug("lock extended", nil, slog.Duration("took", time.Since(start)))

@@ -138,14 +138,14 @@ func (l *lease) Unwrap() locker.Lease { return l.Lease }
 
 // Extend retries until the lease ends. When Done is closed, Extend of the wrapped lease returns the reason without a
 // request to the store.
-func (l *lease) Extend(ctx context.Context) error {
+func (l *lease) Extend(ctx context.Context, opts ...locker.Option) error {
 	start := time.Now()
-	err := l.Lease.Extend(ctx)
+	err := l.Lease.Extend(ctx, opts...)
 	if err == nil || !fault(err) {
 		return err
 	}
 	c := &call{policy: l.policy, ctx: ctx, over: l.Done(), start: start}
-	return c.run(err, fault, func() error { return l.Lease.Extend(ctx) })
+	return c.run(err, fault, func() error { return l.Lease.Extend(ctx, opts...) })
 }
 
 func (l *lease) Unlock(ctx context.Context) error {

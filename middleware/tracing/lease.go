@@ -37,10 +37,10 @@ func (a *record) begin(ctx context.Context, op op) (context.Context, *spanRecord
 	return ctx, s
 }
 
-func (l *observed) Extend(ctx context.Context) error {
+func (l *observed) Extend(ctx context.Context, opts ...locker.Option) error {
 	a := l.a
 	inner, s := a.begin(ctx, opExtend)
-	err := l.Lease.Extend(inner)
+	err := l.Lease.Extend(inner, opts...)
 	if err == nil {
 		a.mu.Lock()
 		a.inDoubt = false

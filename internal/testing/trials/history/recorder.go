@@ -95,9 +95,9 @@ func (l *lease) add(e Event, err error) {
 	h.Add(e)
 }
 
-func (l *lease) Extend(ctx context.Context) error {
+func (l *lease) Extend(ctx context.Context, opts ...locker.Option) error {
 	e := Event{Op: Extend, Call: l.by.history.Now(), Deadline: l.by.history.deadline(ctx)}
-	err := l.Lease.Extend(ctx)
+	err := l.Lease.Extend(ctx, opts...)
 	l.add(e, err)
 	return err
 }
