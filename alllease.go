@@ -181,6 +181,11 @@ func (a *AllLease) Verify(ctx context.Context) error {
 	return a.ask("verify", func(_ int, part Lease) error { return Verify(ctx, part) })
 }
 
+// Bind binds to to all locks, at the same time; see the function [Bind]. The error joins those of the single locks.
+func (a *AllLease) Bind(ctx context.Context, to any) error {
+	return a.ask("verify", func(_ int, part Lease) error { return Bind(ctx, part, to) })
+}
+
 // ask makes a request for each part. It fails if the lease has ended before the last answer arrived.
 func (a *AllLease) ask(op string, request func(i int, part Lease) error) error {
 	err := a.Err()

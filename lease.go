@@ -114,15 +114,40 @@ func (l *lease) keep() {
 
 // Verify implements verifiable.
 func (l *lease) Verify(ctx context.Context) error {
-	if b, ok := l.grant.client.backend.(Binder); ok && b.Binds(ctx) {
-		l.keep()
-	}
 	return l.call(ctx, "verify", func(ctx context.Context, cancel *context.CancelFunc) error {
 		v, ok := l.grant.client.backend.(Verifier)
 		if !ok {
 			return errNoVerifier
 		}
 		if err := l.grant.ask(ctx, l, cancel, v.Verify); err != nil {
+			return err
+		}
+		return l.Err()
+	})
+}
+
+// Bind implements bindable.
+func (l *lease) Bind(ctx context.Context, to any) error {
+	b, binds := l.grant.client.backend.(Binder)
+	if binds {
+		l.keep()
+	}
+	return l.call(ctx, "verify", func(ctx context.Context, cancel *context.CancelFunc) error {
+		if !binds {
+			return errNoBinder
+		}
+		var unknown error // to is of a type that the backend does not know, which is no failure of the store
+		err := l.grant.ask(ctx, l, cancel, func(ctx context.Context, req Request) error {
+			err := b.Bind(ctx, req, to)
+			if errors.Is(err, errors.ErrUnsupported) {
+				unknown = err
+			}
+			return err
+		})
+		switch {
+		case unknown != nil:
+			return unknown
+		case err != nil:
 			return err
 		}
 		return l.Err()

@@ -234,27 +234,8 @@ func extended(ttl time.Duration) func(*testing.T, *store, *locker.Client, locker
 	}
 }
 
-// bindKey is the key of a value in the context of Verify: the store binds something to the lock.
-type bindKey struct{}
-
-// binding is a store that can verify leases, and bind something to their locks.
-type binding struct{ verifying }
-
-func (binding) Binds(ctx context.Context) bool { return ctx.Value(bindKey{}) != nil }
-
-type queuingBinding struct {
-	queuing
-	b binding
-}
-
-func (q queuingBinding) Binds(ctx context.Context) bool { return q.b.Binds(ctx) }
-
-func (q queuingBinding) Verify(ctx context.Context, req locker.Request) error {
-	return q.b.Verify(ctx, req)
-}
-
 func bound(t *testing.T, _ *store, _ *locker.Client, first locker.Lease) {
-	if err := locker.Verify(context.WithValue(t.Context(), bindKey{}, 1), first); err != nil {
+	if err := locker.Bind(t.Context(), first, 1); err != nil {
 		t.Error(err)
 	}
 }
@@ -262,7 +243,7 @@ func bound(t *testing.T, _ *store, _ *locker.Client, first locker.Lease) {
 // maybeBound binds something to the lock, and the store does not answer.
 func maybeBound(t *testing.T, s *store, _ *locker.Client, first locker.Lease) {
 	s.on("verify", hang)
-	go func() { _ = locker.Verify(context.WithValue(t.Context(), bindKey{}, 1), first) }()
+	go func() { _ = locker.Bind(t.Context(), first, 1) }()
 	synctest.Wait()
 	s.on("verify", nil)
 }
@@ -278,7 +259,7 @@ func TestLockThatWasVerifiedIsHandedOver(t *testing.T) {
 			t.Error(err)
 		}
 		second := handed(t, first, next)
-		wantErr(t, locker.Verify(context.WithValue(t.Context(), bindKey{}, 1), first), locker.ErrUnlocked)
+		wantErr(t, locker.Bind(t.Context(), first, 1), locker.ErrUnlocked)
 		if err := second.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -20,13 +20,17 @@ type Verifier interface {
 	Verify(ctx context.Context, req Request) error
 }
 
-// Binder is an optional interface that may be implemented by a [Verifier] by which callers bind something else to what
-// the store knows of the lock, such as a transaction that takes effect only while the lock belongs to the owner. If
-// leases of one grant have one owner value there, such a transaction of a former lease could take effect under the next
-// one. So the grant of such a lease is not handed over within the process any more.
+// Binder is an optional interface that may be implemented by a [Backend]. If not, [Bind] returns an error that matches
+// errors.ErrUnsupported, and sends nothing.
 type Binder interface {
-	// Binds reports whether Verify with ctx binds something to the lock. It sends nothing.
-	Binds(ctx context.Context) bool
+	// Bind binds to, which the caller of the function [Bind] has passed, to the lock: a transaction, for example, that
+	// takes effect only while the lock belongs to req.Token.
+	//
+	//   - It returns an error that matches errors.ErrUnsupported if it does not know the type of to. It has done nothing
+	//     then.
+	//   - It returns an error that matches ErrNotHeld, preferably a *NotHeldError, only if the store answered that
+	//     req.Token does not own the lock. Any other error means that nothing is known.
+	Bind(ctx context.Context, req Request, to any) error
 }
 
 var errNoVerifier = fmt.Errorf("the backend cannot verify leases: %w", errors.ErrUnsupported)
@@ -64,4 +68,27 @@ func Verify(ctx context.Context, lease Lease) error {
 // verifiable is a Lease that can be verified.
 type verifiable interface {
 	Verify(ctx context.Context) error
+}
+
+var errNoBinder = fmt.Errorf("the backend binds nothing to its locks: %w", errors.ErrUnsupported)
+
+// Bind binds to to the lock of lease: a transaction, for example, that takes effect only while the lock belongs to the
+// lease. It is for packages of backends, whose own functions make to, such as postgres.InTx and etcd.Condition.
+// Programs call those.
+//
+// Leases that callers of one [Client] hand over to each other have one owner value in the store. What was bound to one
+// of them could take effect under the next, so the lock of lease is not handed over any more from the call on.
+//
+// Bind finds the lease behind middleware, and binds to to each lock of several, as [Verify] does. Errors are those of
+// Verify, and match errors.ErrUnsupported also if the backend is not a [Binder] or does not know the type of to.
+func Bind(ctx context.Context, lease Lease, to any) error {
+	if b, ok := LeaseAs[bindable](lease); ok {
+		return b.Bind(ctx, to)
+	}
+	return &Error{"verify", lease.Key(), errNoBinder}
+}
+
+// bindable is a Lease to whose lock something can be bound.
+type bindable interface {
+	Bind(ctx context.Context, to any) error
 }

@@ -156,3 +156,72 @@ func TestVerifyFindsTheLease(t *testing.T) {
 		}
 	})
 }
+
+// binding is a store that can verify leases, and bind numbers to their locks.
+type binding struct{ verifying }
+
+func (b binding) Bind(ctx context.Context, req locker.Request, to any) error {
+	if _, ok := to.(int); !ok {
+		return errors.ErrUnsupported
+	}
+	return b.Verify(ctx, req)
+}
+
+type queuingBinding struct {
+	queuing
+	b binding
+}
+
+func (q queuingBinding) Bind(ctx context.Context, req locker.Request, to any) error {
+	return q.b.Bind(ctx, req, to)
+}
+
+func (q queuingBinding) Verify(ctx context.Context, req locker.Request) error {
+	return q.b.Verify(ctx, req)
+}
+
+// Bind reaches the backend behind middleware, for each of several locks. What cannot be bound is no failure of the
+// store.
+func TestBind(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, _ *locker.Client) {
+		c := locker.NewClient(binding{verifying{s}})
+		l := wrapping{mustLock(t, c, "k")}
+		if err := locker.Bind(t.Context(), l, 1); err != nil || s.count("verify") != 1 {
+			t.Errorf("behind a wrapper: %v", err)
+		}
+		all := mustLockAll(t, c, []string{"a", "b"})
+		if err := locker.Bind(t.Context(), all, 1); err != nil || s.count("verify") != 3 {
+			t.Errorf("of two locks: %v", err)
+		}
+		for what, l := range map[string]locker.Lease{
+			"of an unknown type":               l,
+			"of an unknown type, to two locks": all,
+			"hidden by middleware":             struct{ locker.Lease }{l},
+		} {
+			err := locker.Bind(t.Context(), l, "text")
+			wantErr(t, err)
+			if !errors.Is(err, errors.ErrUnsupported) || l.Err() != nil || s.count("verify") != 3 {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		s.steal(t, l, time.Minute)
+		wantErr(t, locker.Bind(t.Context(), l, 1), locker.ErrLost)
+		s.on("verify", func(_ context.Context, next func() error) error {
+			err := next()
+			time.Sleep(ttl)
+			return err
+		})
+		late := mustLock(t, c, "late", locker.TTL(ttl), locker.NoRenewal())
+		wantErr(t, locker.Bind(t.Context(), late, 1), locker.ErrLost)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	verified(t, func(t *testing.T, s *store, l locker.Lease) {
+		err := locker.Bind(t.Context(), l, 1)
+		wantErr(t, err)
+		if !errors.Is(err, errors.ErrUnsupported) || l.Err() != nil || s.count("verify") != 0 {
+			t.Errorf("of a backend that is no Binder: %v", err)
+		}
+	})
+}

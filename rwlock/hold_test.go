@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/rwlock"
 )
 
@@ -274,5 +276,54 @@ func TestLeasesThatShareASlot(t *testing.T) {
 			w.Errorf("the loss was told %d times", told)
 		}
 		w.empty()
+	})
+}
+
+// binding is a store in memory that records the locks to which something was bound.
+type binding struct {
+	*memory.Backend
+	mu    sync.Mutex
+	bound map[string]int // how often, by name of the lock
+}
+
+func (b *binding) Bind(_ context.Context, req locker.Request, to any) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bound[req.Key] += to.(int)
+	return nil
+}
+
+// What is bound to a lease is bound once to each of its locks.
+func TestBind(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		b := &binding{Backend: memory.NewBackend(), bound: map[string]int{}}
+		c := locker.NewClient(b)
+		rw := rwlock.New(c)
+		for want, l := range map[int]locker.Locker{1: rw.Shared(), 2: rw.Upgradeable(), 64: rw.Exclusive()} {
+			clear(b.bound)
+			lease, err := l.TryLock(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := locker.Bind(t.Context(), wrapping{lease}, 1); err != nil {
+				t.Error(err)
+			}
+			total := 0
+			for _, n := range b.bound {
+				total += n
+			}
+			if total != want || len(b.bound) != want {
+				t.Errorf("bound %d times to %d locks, want %d", total, len(b.bound), want)
+			}
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := locker.Bind(t.Context(), lease, 1); !errors.Is(err, locker.ErrUnlocked) {
+				t.Errorf("after Unlock: %v", err)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 }

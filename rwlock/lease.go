@@ -169,6 +169,11 @@ func (l *hold) Verify(ctx context.Context) error {
 	return l.ask(ctx, "verify", func(ctx context.Context) error { return locker.Verify(ctx, l.locks.all) })
 }
 
+// Bind binds to to all locks; see locker.Bind.
+func (l *hold) Bind(ctx context.Context, to any) error {
+	return l.ask(ctx, "verify", func(ctx context.Context) error { return locker.Bind(ctx, l.locks.all, to) })
+}
+
 // ask makes a request, which ends with the lease.
 func (l *hold) ask(ctx context.Context, op string, request func(ctx context.Context) error) error {
 	ctx, cancel := locker.WithLease(ctx, l)

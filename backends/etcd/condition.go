@@ -25,8 +25,8 @@ import (
 // and errors.ErrUnsupported if it is not from this package, or hidden by middleware.
 func Condition(lease locker.Lease) ([]clientv3.Cmp, error) {
 	c := new(condition)
-	err := locker.Verify(context.WithValue(context.Background(), conditionKey{}, c), lease)
-	if err == nil && len(c.owns) == 0 {
+	err := locker.Bind(context.Background(), lease, c)
+	if errors.Is(err, errors.ErrUnsupported) {
 		err = fmt.Errorf("locker: condition %.64q: the lease is not from package etcd: %w", lease.Key(),
 			errors.ErrUnsupported)
 	}
@@ -36,12 +36,16 @@ func Condition(lease locker.Lease) ([]clientv3.Cmp, error) {
 	return c.owns, nil
 }
 
-// conditionKey is the key of a value in the context of Verify: the condition that is to be filled. It is a value
-// because that passes through all middleware.
-type conditionKey struct{}
-
-// Binds implements [locker.Binder]. All leases of a grant have one entry.
-func (b *Backend) Binds(ctx context.Context) bool { return ctx.Value(conditionKey{}) != nil }
+// Bind implements [locker.Binder], for the condition of a call of [Condition]. All leases of a grant have one entry.
+// Bind sends nothing: etcd compares when the transaction is executed.
+func (b *Backend) Bind(_ context.Context, req locker.Request, to any) error {
+	c, ok := to.(*condition)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	c.add(owns(b.entry(req.Key, req.Token), holdingOf(req).revision))
+	return nil
+}
 
 // condition collects the comparisons of one or more leases.
 type condition struct {

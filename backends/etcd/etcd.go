@@ -525,10 +525,6 @@ func (b *Backend) release(ctx context.Context, req locker.Request, until time.Ti
 
 // Verify implements [locker.Verifier]. The answer is from a majority of the members.
 func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
-	if g, ok := ctx.Value(conditionKey{}).(*condition); ok {
-		g.add(owns(b.entry(req.Key, req.Token), holdingOf(req).revision))
-		return nil
-	}
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
 		return err

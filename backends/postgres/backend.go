@@ -189,11 +189,8 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 	return notHeld(was)
 }
 
-// Verify implements [locker.Verifier]. In a call of [InTx] it sends its request in the transaction.
+// Verify implements [locker.Verifier].
 func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
-	if tx, ok := ctx.Value(txKey{}).(*transaction); ok {
-		return tx.verify(ctx, b, req)
-	}
 	if err := b.enter(); err != nil {
 		return err
 	}
@@ -205,9 +202,15 @@ func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
 	return notHeld(was)
 }
 
-// Binds implements [locker.Binder]. The transaction of a call of [InTx] takes effect while the lock's row belongs to
-// the owner of the grant, whichever lease has it.
-func (b *Backend) Binds(ctx context.Context) bool { return ctx.Value(txKey{}) != nil }
+// Bind implements [locker.Binder], for the transaction of a call of [InTx]. It takes effect while the lock's row
+// belongs to the owner of the grant, whichever lease has it.
+func (b *Backend) Bind(ctx context.Context, req locker.Request, to any) error {
+	tx, ok := to.(*transaction)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return tx.verify(ctx, b, req)
+}
 
 // maxStep is how many locks are acquired in one step at most. For each of them, the transaction has an entry in the
 // server's lock table until it ends. All users of the server share that table, and a table that is full fails their

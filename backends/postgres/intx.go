@@ -52,35 +52,27 @@ func InSQLTx(ctx context.Context, tx *sql.Tx, lease locker.Lease) error {
 }
 
 func inTx(ctx context.Context, lease locker.Lease, query query) error {
-	tx := &transaction{query: query}
-	if err := locker.Verify(context.WithValue(ctx, txKey{}, tx), lease); err != nil {
-		return err
-	}
-	if !tx.asked {
+	err := locker.Bind(ctx, lease, &transaction{query: query})
+	if errors.Is(err, errors.ErrUnsupported) {
 		return &locker.Error{Op: "verify", Key: lease.Key(), Err: errNotOurs}
 	}
-	return nil
+	return err
 }
 
 var errNotOurs = fmt.Errorf("the lock is not in PostgreSQL: %w", errors.ErrUnsupported)
 
-// txKey is the key of the transaction in the context that InTx gives to locker.Verify. In this way the transaction
-// passes through middleware to the Backend that knows the lock's row.
-type txKey struct{}
-
 type query func(ctx context.Context, sql string, args ...any) (string, error)
 
-// transaction is what InTx asks. The parts of a locker.AllLease use it at the same time.
+// transaction is what InTx binds to the lock, whose row is known to the Backend. The parts of a locker.AllLease use it
+// at the same time.
 type transaction struct {
 	mu    sync.Mutex
 	query query
-	asked bool
 }
 
 func (tx *transaction) verify(ctx context.Context, b *Backend, req locker.Request) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	tx.asked = true
 	was, err := tx.query(ctx, b.sql.inTx, b.name(req.Key), req.Token, int64(req.Fence),
 		max(1, req.TTL.Milliseconds()))
 	if err != nil {

@@ -25,6 +25,11 @@ var verifyMutants = []mutant{
 		[]patch{{"redlock/update.go", "u.l.over = u.l.over || u.tally.outcome() == lost", "_ = u.l.over"}},
 		[]killer{test("redlock", "TestVerifyThatFindsALossEndsHealing")}},
 	{"a lease that has ended is verified",
-		[]patch{{"lease.go", "		return l.Err()\n", "		return nil\n"}},
+		[]patch{{"lease.go", "v.Verify); err != nil {\n			return err\n		}\n		return l.Err()",
+			"v.Verify); err != nil {\n			return err\n		}\n		return nil"}},
 		[]killer{test(".", "TestVerifyThatIsAnsweredTooLate")}},
+	{"something is bound to a lease that has ended",
+		[]patch{{"lease.go", "		case err != nil:\n			return err\n		}\n		return l.Err()",
+			"		case err != nil:\n			return err\n		}\n		return nil"}},
+		[]killer{test(".", "TestBind$")}},
 }

@@ -110,6 +110,14 @@ func (l *lease) Verify(ctx context.Context) error {
 	return err
 }
 
+// Bind is found by [locker.Bind]. It proves what Verify proves.
+func (l *lease) Bind(ctx context.Context, to any) error {
+	e := Event{Op: Verify, Call: l.by.history.Now(), Deadline: l.by.history.deadline(ctx)}
+	err := locker.Bind(ctx, l.Lease, to)
+	l.add(e, err)
+	return err
+}
+
 func (l *lease) Unlock(ctx context.Context) error {
 	e := Event{Op: Unlock, Call: l.by.history.Now(), Deadline: l.by.history.deadline(ctx)}
 	err := l.Lease.Unlock(ctx)
