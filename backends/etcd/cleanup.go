@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// maxWorkers is how many goroutines of a Backend clean up at once.
+// maxWorkers is how many goroutines of a backend clean up at once.
 const maxWorkers = 16
 
 // cleanup does in the background what no caller waits for: it undoes attempts, repeats releases, and revokes leases

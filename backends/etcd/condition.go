@@ -38,7 +38,7 @@ func Condition(lease locker.Lease) ([]clientv3.Cmp, error) {
 
 // Bind implements [locker.Binder], for the condition of a call of [Condition]. All leases of a grant have one entry.
 // Bind sends nothing: etcd compares when the transaction is executed.
-func (b *Backend) Bind(_ context.Context, req locker.Request, to any) error {
+func (b *backend) Bind(_ context.Context, req locker.Request, to any) error {
 	c, ok := to.(*condition)
 	if !ok {
 		return errors.ErrUnsupported

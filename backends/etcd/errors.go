@@ -45,7 +45,7 @@ var adviceOnTLS = []struct{ part, text string }{
 }
 
 // unavailable returns an error that matches locker.ErrUnavailable, about a request that was made with ctx. If the
-// Backend was closed meanwhile, it returns locker.ErrClosed.
+// backend was closed meanwhile, it returns locker.ErrClosed.
 func unavailable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx) // the client's error says that the context was cancelled, and not by whom

@@ -58,18 +58,18 @@ const (
 	DefaultTimeout = 5 * time.Second
 )
 
-// Option changes what [New] and [NewBackend] build.
-type Option func(*Backend)
+// Option changes what [New] builds.
+type Option func(*backend)
 
 // Prefix sets what is put before every key, to keep locks apart from other data. The default is [DefaultPrefix].
 // Programs that should exclude each other need the same prefix. It must not be another prefix of locks and one of its
 // keys, with a slash: "lock:team/" is in the way of the key team under "lock:".
-func Prefix(p string) Option { return func(b *Backend) { b.prefix = p } }
+func Prefix(p string) Option { return func(b *backend) { b.prefix = p } }
 
 // Timeout bounds one request to etcd. A call that takes longer fails with locker.ErrUnavailable. Zero means the
 // default, [DefaultTimeout]. The timeout should be longer than an election of etcd, which takes a second or two.
 func Timeout(d time.Duration) Option {
-	return func(b *Backend) {
+	return func(b *backend) {
 		if d > 0 {
 			b.timeout = d
 		}
@@ -79,12 +79,12 @@ func Timeout(d time.Duration) Option {
 // Logger makes [New] ask the members of etcd in the background which version they have and how they are, and log a
 // warning for each that weakens a promise. The warning says what to do. A member that does not answer is asked again
 // every minute. nil means that nobody is asked, which is the default. "locker doctor" says more.
-func Logger(l *slog.Logger) Option { return func(b *Backend) { b.logger = l } }
+func Logger(l *slog.Logger) Option { return func(b *backend) { b.logger = l } }
 
-// Backend keeps locks in etcd. It implements [locker.Backend] and the optional interfaces [locker.Queuer],
+// backend keeps locks in etcd. It implements [locker.Backend] and the optional interfaces [locker.Queuer],
 // [locker.ManyAcquirer], [locker.Verifier], [locker.Binder], [locker.LossNotifier] and [locker.WantedNotifier], and
 // inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.TokenRaiser. It is safe for concurrent use.
-type Backend struct {
+type backend struct {
 	client      *clientv3.Client
 	unfit       error        // why client cannot be used; nil: it can
 	logins      *logins      // of a client that a configuration has opened, and nil otherwise
@@ -115,12 +115,12 @@ type Backend struct {
 // those of package namespace, all calls fail with locker.ErrInvalid: the locks would be outside of the namespace. Give
 // a client without one, and the namespace as the first part of [Prefix].
 func New(client *clientv3.Client, opts ...Option) *locker.Client {
-	return locker.NewClient(NewBackend(client, opts...))
+	return locker.NewClient(newBackend(client, opts...))
 }
 
-// NewBackend returns a Backend, for programs that do without a [locker.Client]. Call Close at the end.
-func NewBackend(client *clientv3.Client, opts ...Option) *Backend {
-	b := &Backend{client: client, prefix: DefaultPrefix, timeout: DefaultTimeout}
+// newBackend returns what [New] makes a Client of.
+func newBackend(client *clientv3.Client, opts ...Option) *backend {
+	b := &backend{client: client, prefix: DefaultPrefix, timeout: DefaultTimeout}
 	for _, opt := range opts {
 		opt(b)
 	}
@@ -152,7 +152,7 @@ func NewBackend(client *clientv3.Client, opts ...Option) *Backend {
 	return b
 }
 
-// replaced returns an error if client is not as clientv3.New has made it. The Backend sends requests over the
+// replaced returns an error if client is not as clientv3.New has made it. The backend sends requests over the
 // connection of client, and what wraps its interfaces would see some of them only.
 func replaced(client *clientv3.Client) error {
 	own := reflect.TypeFor[clientv3.Client]().PkgPath()
@@ -170,7 +170,7 @@ func replaced(client *clientv3.Client) error {
 const closeGrace = time.Second
 
 // Close implements io.Closer. Locks that are held stay taken until their TTL ends.
-func (b *Backend) Close() error {
+func (b *backend) Close() error {
 	b.mu.Lock()
 	closed := b.closed
 	b.closed = true
@@ -200,9 +200,9 @@ type undated struct{ context.Context }
 
 func (undated) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// bounded returns a context for one operation: it ends with ctx, after limit, and with the Backend. It fails if the
-// Backend is closed, or its client unfit.
-func (b *Backend) bounded(ctx context.Context, limit time.Duration) (context.Context, func(), error) {
+// bounded returns a context for one operation: it ends with ctx, after limit, and with the backend. It fails if the
+// backend is closed, or its client unfit.
+func (b *backend) bounded(ctx context.Context, limit time.Duration) (context.Context, func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -227,10 +227,10 @@ var escapes = strings.NewReplacer("%", "%25", "/", "%2F")
 
 // dir returns the directory of a lock. The directories of different keys have no common entries, because a key has no
 // slash in it.
-func (b *Backend) dir(key string) string { return b.prefix + escapes.Replace(key) + "/" }
+func (b *backend) dir(key string) string { return b.prefix + escapes.Replace(key) + "/" }
 
 // entry returns the name of the entry of a token.
-func (b *Backend) entry(key, token string) string { return b.dir(key) + token }
+func (b *backend) entry(key, token string) string { return b.dir(key) + token }
 
 // first reads the entry that has the lock, and counts all entries.
 func first(dir string) clientv3.Op { return clientv3.OpGet(dir, clientv3.WithFirstCreate()...) }
@@ -253,7 +253,7 @@ func free(dir string) clientv3.Cmp {
 }
 
 // Acquire implements [locker.Backend]. It makes two round trips: one for the lease, and one for the entry.
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	grants, err := b.AcquireMany(ctx, []locker.Request{req})
 	var about *locker.Error
 	if errors.As(err, &about) {
@@ -267,7 +267,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 
 // AcquireMany implements [locker.ManyAcquirer], with one transaction for all entries. etcd limits the size of a
 // transaction (--max-txn-ops); the error matches errors.ErrUnsupported if there are too many locks.
-func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+func (b *backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
 	ctx, cancel, err := b.bounded(ctx, min(b.timeout, reqs[0].TTL))
 	if err != nil {
 		return nil, err
@@ -290,7 +290,7 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 const maxLeases = 16
 
 // leasesFor makes a lease for each request.
-func (b *Backend) leasesFor(ctx context.Context, reqs []locker.Request) ([]ttl, error) {
+func (b *backend) leasesFor(ctx context.Context, reqs []locker.Request) ([]ttl, error) {
 	leases, errs := make([]ttl, len(reqs)), make([]error, len(reqs))
 	if len(reqs) == 1 {
 		leases[0], errs[0] = b.lease(ctx, reqs[0].TTL)
@@ -316,7 +316,7 @@ func (b *Backend) leasesFor(ctx context.Context, reqs []locker.Request) ([]ttl, 
 }
 
 // writeAll writes all entries, if all directories are free.
-func (b *Backend) writeAll(ctx context.Context, reqs []locker.Request, leases []ttl) ([]locker.Grant, error) {
+func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, leases []ttl) ([]locker.Grant, error) {
 	var all []clientv3.Cmp
 	var puts, firsts []clientv3.Op
 	for i, req := range reqs {
@@ -363,7 +363,7 @@ func (b *Backend) writeAll(ctx context.Context, reqs []locker.Request, leases []
 // again answers requests that were executed before: it extends the leases that the entries have, and gives up the new
 // ones. Every request had an entry, because one transaction wrote all entries. If one is missing, it has ended since,
 // and again fails.
-func (b *Backend) again(
+func (b *backend) again(
 	ctx context.Context, grants []locker.Grant, leases []ttl, reqs []locker.Request,
 ) ([]locker.Grant, error) {
 	for i, g := range grants {
@@ -387,7 +387,7 @@ func (b *Backend) again(
 // been deleted while its lease goes on. With another TTL it moves the entry to another lease. It also moves the entry
 // if an earlier move was not answered. The earlier move may be executed late, and could shorten what is promised
 // meanwhile. It then has no effect, because the entry has been moved again.
-func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
+func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
 		return err
@@ -432,7 +432,7 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 }
 
 // own reads the entry of req. The error matches locker.ErrNotHeld if it is gone, or released.
-func (b *Backend) own(ctx context.Context, req locker.Request) (*mvccpb.KeyValue, error) {
+func (b *backend) own(ctx context.Context, req locker.Request) (*mvccpb.KeyValue, error) {
 	entry := b.entry(req.Key, req.Token)
 	resp, err := b.kv.Txn(ctx).If(owns(entry, holdingOf(req).revision)...).Then(clientv3.OpGet(entry)).
 		Else(first(b.dir(req.Key))).Commit()
@@ -447,14 +447,14 @@ func (b *Backend) own(ctx context.Context, req locker.Request) (*mvccpb.KeyValue
 }
 
 // renew renews the lease of a lock.
-func (b *Backend) renew(ctx context.Context, h *holding) error {
+func (b *backend) renew(ctx context.Context, h *holding) error {
 	l, _ := h.get()
 	sent := time.Now()
 	return b.renewed(ctx, h, sent, b.renewals.send(l.id))
 }
 
 // renewed waits for the answer to a renewal that was sent at the given time.
-func (b *Backend) renewed(ctx context.Context, h *holding, sent time.Time, answer <-chan renewed) error {
+func (b *backend) renewed(ctx context.Context, h *holding, sent time.Time, answer <-chan renewed) error {
 	left, err := b.renewals.await(ctx, answer)
 	if err != nil {
 		return unavailable(ctx, err)
@@ -469,7 +469,7 @@ func (b *Backend) renewed(ctx context.Context, h *holding, sent time.Time, answe
 }
 
 // Release implements [locker.Backend].
-func (b *Backend) Release(ctx context.Context, req locker.Request) error {
+func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	inner, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
 		return err
@@ -491,7 +491,7 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 
 // release deletes the entry of a lock, or writes it again as one that has no owner and ends at until. The lease is no
 // longer needed then. kept is the new lease, which a release that is tried again uses again: the entry may have it.
-func (b *Backend) release(ctx context.Context, req locker.Request, until time.Time, kept *ttl) error {
+func (b *backend) release(ctx context.Context, req locker.Request, until time.Time, kept *ttl) error {
 	entry := b.entry(req.Key, req.Token)
 	end := clientv3.OpDelete(entry)
 	if keep := time.Until(until); keep > 0 {
@@ -524,7 +524,7 @@ func (b *Backend) release(ctx context.Context, req locker.Request, until time.Ti
 }
 
 // Verify implements [locker.Verifier]. The answer is from a majority of the members.
-func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
+func (b *backend) Verify(ctx context.Context, req locker.Request) error {
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
 		return err
@@ -539,7 +539,7 @@ func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
 const watchAfter = 250 * time.Millisecond
 
 // NotifyLoss implements [locker.LossNotifier].
-func (b *Backend) NotifyLoss(req locker.Request, lost func(err error)) (stop func()) {
+func (b *backend) NotifyLoss(req locker.Request, lost func(err error)) (stop func()) {
 	w := &b.losses
 	e := &watched{
 		name: b.entry(req.Key, req.Token), from: holdingOf(req).revision + 1,
@@ -564,7 +564,7 @@ func (b *Backend) NotifyLoss(req locker.Request, lost func(err error)) (stop fun
 
 // NotifyWanted implements [locker.WantedNotifier]. It watches the directory of the lock, and counts its entries when
 // the watch has begun and after each change, until there is one beside that of the holder.
-func (b *Backend) NotifyWanted(req locker.Request, wanted func()) (stop func()) {
+func (b *backend) NotifyWanted(req locker.Request, wanted func()) (stop func()) {
 	var over atomic.Bool
 	end, err := b.Watch(req.Key, func() {
 		if over.Load() {
@@ -592,7 +592,7 @@ func (b *Backend) NotifyWanted(req locker.Request, wanted func()) (stop func()) 
 
 // Watch implements inspect.Watcher. changed is also called when the watch has begun, which happens again after each
 // loss of the connection, and when a waiter comes or goes: only a look can tell whether its entry was the first one.
-func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
+func (b *backend) Watch(key string, changed func()) (stop func(), err error) {
 	if b.unfit != nil {
 		return nil, b.unfit
 	}
@@ -616,12 +616,12 @@ const ownerPrefixLen = 8
 
 // Inspect implements [inspect.Inspector]. It makes two round trips. etcd does not know how long a lock has been held.
 // If tokens were raised since, the token is shown as if it had been granted after that.
-func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	seen, _, err := b.inspect(ctx, key)
 	return seen, err
 }
 
-func (b *Backend) inspect(ctx context.Context, key string) (inspect.Inspection, *mvccpb.KeyValue, error) {
+func (b *backend) inspect(ctx context.Context, key string) (inspect.Inspection, *mvccpb.KeyValue, error) {
 	unknown := inspect.Inspection{State: inspect.Unknown}
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
@@ -661,7 +661,7 @@ func (b *Backend) inspect(ctx context.Context, key string) (inspect.Inspection, 
 }
 
 // ForceRelease implements [inspect.Inspector].
-func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	seen, entry, err := b.inspect(ctx, key)
 	switch {
 	case err != nil:

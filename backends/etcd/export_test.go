@@ -1,7 +1,13 @@
 package etcd
 
-// Open makes a Backend with a client of its own, as a configuration does.
-func Open(s *Config, opts ...Option) (*Backend, error) {
+// Backend is what New makes a Client of.
+type Backend = backend
+
+// NewBackend makes one.
+var NewBackend = newBackend
+
+// Open makes a backend with a client of its own, as a configuration does.
+func Open(s *Config, opts ...Option) (*backend, error) {
 	return s.open(opts...)
 }
 

@@ -37,7 +37,7 @@ func (l ttl) left() time.Duration {
 
 // lease makes a lease for d from now. Its number is chosen here, and not by etcd, so that a lease can be ended of which
 // etcd has not told.
-func (b *Backend) lease(ctx context.Context, d time.Duration) (ttl, error) {
+func (b *backend) lease(ctx context.Context, d time.Duration) (ttl, error) {
 	l := ttl{asks: seconds(d), sent: time.Now()}
 	if ctx.Err() != nil {
 		return l, unavailable(ctx, ctx.Err()) // nothing was sent
@@ -54,7 +54,7 @@ func (b *Backend) lease(ctx context.Context, d time.Duration) (ttl, error) {
 	return l, unavailable(ctx, err)
 }
 
-func (b *Backend) grant(ctx context.Context, id, seconds int64) error {
+func (b *backend) grant(ctx context.Context, id, seconds int64) error {
 	_, err := b.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: seconds})
 	return err
 }
@@ -64,7 +64,7 @@ const lateness = 10 * time.Second
 
 // forget ends a lease in the background that etcd may have granted, or may grant later. If there is none, the number is
 // taken for a while, and etcd refuses the request when it comes.
-func (b *Backend) forget(id int64, longest time.Duration) {
+func (b *backend) forget(id int64, longest time.Duration) {
 	taken := false // the number may be taken by a request of this function, the answer to which was lost
 	b.cleanup.add(time.Now().Add(longest), func(ctx context.Context) error {
 		for {
@@ -91,7 +91,7 @@ func (b *Backend) forget(id int64, longest time.Duration) {
 
 // revoke ends a lease in the background, and the entry that it has at that time. A request that arrives later to write
 // an entry with the lease is refused. So this undoes an attempt whose outcome is not known.
-func (b *Backend) revoke(l ttl, longest time.Duration) {
+func (b *backend) revoke(l ttl, longest time.Duration) {
 	if l.id == 0 { // there is none
 		return
 	}
@@ -155,7 +155,7 @@ func newHolding(revision int64, l ttl) *holding {
 // revoked. The entry keeps the revision of its creation, which is the token and the place in the queue. If the entry
 // had changed, moved is false. If the outcome is not known, only the entry says which lease it has. move then returns
 // the new lease if there is one. If next is a lease, it is renewed and used.
-func (b *Backend) move(
+func (b *backend) move(
 	ctx context.Context, req locker.Request, revision int64, old clientv3.LeaseID, d time.Duration, next ttl,
 ) (l ttl, moved bool, err error) {
 	l = next

@@ -23,7 +23,7 @@ import (
 // on when the callers have given up, so that a later caller has the token.
 type logins struct {
 	credentials config.Credentials
-	open        context.Context // ends with the Backend
+	open        context.Context // ends with the backend
 	client      pb.AuthClient
 	token       atomic.Pointer[string]
 	tasks       sync.WaitGroup

@@ -22,7 +22,7 @@ const (
 // waiter is a call of Queue. It has an entry in the directory of the lock, behind that of the owner, and watches the
 // entry just before its own. Without a goroutine of its own, it renews its entry between two watches.
 type waiter struct {
-	*Backend
+	*backend
 	req      locker.Request
 	lease    ttl              // of the entry
 	next     ttl              // with the TTL of the lock, for the time at the front; there may be none
@@ -39,8 +39,8 @@ type waiter struct {
 var errGone = errors.New("the entry of the waiter has ended")
 
 // Queue implements [locker.Queuer]. Waiters are served in the order of their entries.
-func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	w := &waiter{Backend: b, req: req}
+func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	w := &waiter{backend: b, req: req}
 	defer w.watch.stop()
 	first := req.Token
 	for {
@@ -137,7 +137,7 @@ func (w *waiter) sleep(ctx context.Context, before *mvccpb.KeyValue, pause time.
 	var gone clientv3.WatchChan
 	if before != nil {
 		pause = max(time.Second, time.Duration(w.lease.asks)*time.Second/3)
-		gone = w.watch.begin(ctx, w.Backend, string(before.Key))
+		gone = w.watch.begin(ctx, w.backend, string(before.Key))
 	}
 	t := time.NewTimer(pause)
 	defer t.Stop()
@@ -202,7 +202,7 @@ func (w *waiter) revokeLease() {
 
 // join makes the first contact: it takes the lock if it is free, and writes the waiter's entry otherwise.
 func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) {
-	if w.lease, err = w.Backend.lease(ctx, w.req.TTL); err != nil {
+	if w.lease, err = w.backend.lease(ctx, w.req.TTL); err != nil {
 		return nil, err
 	}
 	dir := w.dir(w.req.Key)
@@ -223,7 +223,7 @@ func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 		} else {
 			w.revokeLease()
 		}
-		if w.lease, err = w.Backend.lease(ctx, min(max(w.req.TTL, minWaiting), maxWaiting)); err != nil {
+		if w.lease, err = w.backend.lease(ctx, min(max(w.req.TTL, minWaiting), maxWaiting)); err != nil {
 			return nil, err
 		}
 		resp, err = w.kv.Txn(ctx).Then(first(dir), put(), w.readTokens()).Commit()

@@ -89,8 +89,8 @@ const (
 	maxReconnect = 2 * time.Second
 )
 
-// open makes a client and a Backend that owns it. It reads files, and waits for nobody.
-func (s *Config) open(opts ...Option) (*Backend, error) {
+// open makes a client and a backend that owns it. It reads files, and waits for nobody.
+func (s *Config) open(opts ...Option) (*backend, error) {
 	own := transport{all: new(connections)}
 	scheme := "http://"
 	if s.TLS != nil {
@@ -129,7 +129,7 @@ func (s *Config) open(opts ...Option) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	return NewBackend(client, append(opts, Timeout(time.Duration(s.Timeout)), Logger(s.logger), func(b *Backend) {
+	return newBackend(client, append(opts, Timeout(time.Duration(s.Timeout)), Logger(s.logger), func(b *backend) {
 		b.owned, b.logins, b.connections = true, user, own.all
 	})...), nil
 }

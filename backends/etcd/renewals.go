@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// renewals renews the leases of a Backend, those of holders and those of waiters, over one stream. It has two
+// renewals renews the leases of a backend, those of holders and those of waiters, over one stream. It has two
 // goroutines while there is a stream, whatever the number of leases.
 //
 // KeepAliveOnce of etcd's client opens a stream for each call, with a login if there is a user, and tries again without
@@ -105,7 +105,7 @@ func (r *renewals) await(ctx context.Context, answer <-chan renewed) (ttl int64,
 	return 0, ctx.Err()
 }
 
-// run sends the requests until the Backend is closed.
+// run sends the requests until the backend is closed.
 func (r *renewals) run() {
 	for {
 		select {

@@ -28,13 +28,13 @@ const maxToken = 1 << 53
 // locks of the prefix.
 const tokensKey = "%tokens"
 
-func (b *Backend) tokensName() string { return b.prefix + tokensKey }
+func (b *backend) tokensName() string { return b.prefix + tokensKey }
 
 // readTokens reads the record.
-func (b *Backend) readTokens() clientv3.Op { return clientv3.OpGet(b.tokensName()) }
+func (b *backend) readTokens() clientv3.Op { return clientv3.OpGet(b.tokensName()) }
 
 // drawTokens reads the record, and creates it first if there is none.
-func (b *Backend) drawTokens() clientv3.Op {
+func (b *backend) drawTokens() clientv3.Op {
 	name := b.tokensName()
 	absent := clientv3.Compare(clientv3.CreateRevision(name), "=", 0)
 	create := clientv3.OpPut(name, strconv.FormatInt(time.Now().UnixMicro(), 10))
@@ -81,7 +81,7 @@ func fence(record *mvccpb.KeyValue, revision int64) (uint64, error) {
 }
 
 // tokens creates the record, if somebody has deleted it, and returns it.
-func (b *Backend) tokens(ctx context.Context) (*mvccpb.KeyValue, error) {
+func (b *backend) tokens(ctx context.Context) (*mvccpb.KeyValue, error) {
 	resp, err := b.kv.Txn(ctx).Then(b.drawTokens()).Commit()
 	if err != nil {
 		return nil, unavailable(ctx, err)
@@ -90,7 +90,7 @@ func (b *Backend) tokens(ctx context.Context) (*mvccpb.KeyValue, error) {
 }
 
 // granted returns the grant of a lock whose entry was created at a revision. record may be nil.
-func (b *Backend) granted(
+func (b *backend) granted(
 	ctx context.Context, req locker.Request, revision int64, l ttl, record *mvccpb.KeyValue,
 ) (locker.Grant, error) {
 	if record == nil {
@@ -109,7 +109,7 @@ func (b *Backend) granted(
 // transaction after the other. The entry of a waiter may be older than the record: somebody has deleted the record
 // since, or the lock is that of a concurrency.Mutex, which needs none. The token of that waiter is below the value of
 // the record. So the value is past the number by the tokens of all revisions before the record.
-func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
+func (b *backend) RaiseTokens(ctx context.Context, past uint64) error {
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
 		return err

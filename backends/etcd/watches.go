@@ -22,7 +22,7 @@ const (
 	watchRefused = 3 * time.Second
 )
 
-// watches makes all watches of one kind over one stream. It has two goroutines, from the first watch until the Backend
+// watches makes all watches of one kind over one stream. It has two goroutines, from the first watch until the backend
 // is closed, whatever the number of watches. The Watch of etcd's client has a goroutine for each.
 type watches struct {
 	client pb.WatchClient
@@ -96,7 +96,7 @@ func (w *watches) send(q *pb.WatchRequest) {
 	}
 }
 
-// run has a stream from the first watch on, until the Backend is closed. The stream stays while nothing is watched, so
+// run has a stream from the first watch on, until the backend is closed. The stream stays while nothing is watched, so
 // that the next watch need not wait for a new one.
 func (w *watches) run() {
 	for {
@@ -268,7 +268,7 @@ type watch struct {
 // another entry. If etcd does not answer, the channel is closed after a while.
 //
 // The watch has none of the values of ctx: those that become metadata would make the client open a stream for each.
-func (w *watch) begin(ctx context.Context, b *Backend, entry string) clientv3.WatchChan {
+func (w *watch) begin(ctx context.Context, b *backend, entry string) clientv3.WatchChan {
 	if w.gone != nil && w.entry == entry {
 		return w.gone
 	}

@@ -115,7 +115,7 @@ func event(id int64, entry string, kind mvccpb.Event_EventType, version int64, v
 func deleted(id int64, entry string) *pb.WatchResponse { return event(id, entry, mvccpb.DELETE, 0, "") }
 
 // only returns the number of the only watch of changes.
-func (b *Backend) only() (id int64) {
+func (b *backend) only() (id int64) {
 	b.changes.mu.Lock()
 	defer b.changes.mu.Unlock()
 	for id = range b.changes.watched {
@@ -123,9 +123,9 @@ func (b *Backend) only() (id int64) {
 	return id
 }
 
-// listening returns a Backend whose watches are those of a teller.
-func listening() (*Backend, *teller) {
-	b, m := &Backend{prefix: DefaultPrefix}, new(teller)
+// listening returns a backend whose watches are those of a teller.
+func listening() (*backend, *teller) {
+	b, m := &backend{prefix: DefaultPrefix}, new(teller)
 	b.open, b.stop = context.WithCancel(context.Background())
 	b.losses.begin(b.open, m)
 	b.changes.begin(b.open, m)
@@ -133,9 +133,9 @@ func listening() (*Backend, *teller) {
 	return b, m
 }
 
-// telling runs test in virtual time, with a Backend that watches the directory of k. tell sends a message, and returns
+// telling runs test in virtual time, with a backend that watches the directory of k. tell sends a message, and returns
 // how often changed has been called because of it.
-func telling(t *testing.T, test func(t *testing.T, b *Backend, m *teller, tell func(*pb.WatchResponse) int)) {
+func telling(t *testing.T, test func(t *testing.T, b *backend, m *teller, tell func(*pb.WatchResponse) int)) {
 	virtual.Test(t, func(t *testing.T) {
 		b, m := listening()
 		defer b.Close()
@@ -162,14 +162,14 @@ func telling(t *testing.T, test func(t *testing.T, b *Backend, m *teller, tell f
 			t.Errorf("Close: expected it to wait for the goroutines, seen it return before (%v)", err)
 		}
 		if _, err := b.Watch("k", func() {}); !errors.Is(err, locker.ErrClosed) {
-			t.Errorf("Watch of a Backend that was closed: expected ErrClosed, seen %v", err)
+			t.Errorf("Watch of a backend that was closed: expected ErrClosed, seen %v", err)
 		}
 	})
 }
 
 // What may have changed the owner is told of, once. An entry that gets another lease has the same owner.
 func TestWatchTellsOfChanges(t *testing.T) {
-	telling(t, func(t *testing.T, b *Backend, m *teller, tell func(*pb.WatchResponse) int) {
+	telling(t, func(t *testing.T, b *backend, m *teller, tell func(*pb.WatchResponse) int) {
 		id := b.only()
 		if c := m.last().created(); string(c.Key) != "lock:k/" || string(c.RangeEnd) != "lock:k0" || c.StartRevision != 0 {
 			t.Errorf("expected a watch of the directory from now on, seen %v", c)
@@ -196,7 +196,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 
 // After a lost connection, a compaction and a refusal the watch begins anew. What was missed is told of then.
 func TestWatchBeginsAnew(t *testing.T) {
-	telling(t, func(t *testing.T, b *Backend, m *teller, tell func(*pb.WatchResponse) int) {
+	telling(t, func(t *testing.T, b *backend, m *teller, tell func(*pb.WatchResponse) int) {
 		begins := func(when string, streams int) {
 			t.Helper()
 			synctest.Wait()
@@ -231,7 +231,7 @@ func TestWatchBeginsAnew(t *testing.T) {
 
 // A watch for which the user has no permission is asked for again from time to time. The others go on.
 func TestRefusedWatchDisturbsNoOther(t *testing.T) {
-	telling(t, func(t *testing.T, b *Backend, m *teller, tell func(*pb.WatchResponse) int) {
+	telling(t, func(t *testing.T, b *backend, m *teller, tell func(*pb.WatchResponse) int) {
 		id, others := b.only(), 0
 		stop, err := b.Watch("other", func() { others++ })
 		if err != nil {
@@ -273,7 +273,7 @@ func TestRefusedWatchDisturbsNoOther(t *testing.T) {
 	})
 }
 
-// losing runs test in virtual time, with a Backend that watches the entries one/t and two/t, in this order. lost counts
+// losing runs test in virtual time, with a backend that watches the entries one/t and two/t, in this order. lost counts
 // the losses that were told of.
 func losing(t *testing.T, test func(t *testing.T, m *teller, tell func(...*pb.WatchResponse), lost map[string]int)) {
 	virtual.Test(t, func(t *testing.T) {
@@ -332,10 +332,10 @@ func TestLossesBehindProxy(t *testing.T) {
 	})
 }
 
-// All watches share a stream. It needs two goroutines, which belong to the Backend, and which synctest misses if they
+// All watches share a stream. It needs two goroutines, which belong to the backend, and which synctest misses if they
 // stay.
 func TestWatchesShareAStream(t *testing.T) {
-	telling(t, func(t *testing.T, b *Backend, m *teller, tell func(*pb.WatchResponse) int) {
+	telling(t, func(t *testing.T, b *backend, m *teller, tell func(*pb.WatchResponse) int) {
 		id, others := b.only(), 0
 		var stops []func()
 		for range 100 {

@@ -39,7 +39,7 @@ var bucketRE = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 // There are no delete markers of the server (SubjectDeleteMarkerTTL), which would tell waiters of locks that have
 // expired. The server adds such a marker without comparing, so that it can replace a lock that was granted in the
 // moment in which the free record before it expired.
-func (b *Backend) config() jetstream.StreamConfig {
+func (b *backend) config() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              "KV_" + b.name,
 		Description:       "locks of github.com/golocker/locker",
@@ -70,7 +70,7 @@ func firstSeq(t time.Time) uint64 { return uint64(t.UnixMicro()) / locker.MaxFen
 const creation = time.Hour
 
 // misfit says what in the settings of an existing bucket makes it unfit for locks, and what to do.
-func (b *Backend) misfit(info *jetstream.StreamInfo) error {
+func (b *backend) misfit(info *jetstream.StreamInfo) error {
 	c, want := info.Config, b.config()
 	is := func(what, fix string, args ...any) error {
 		return &advised{errors.New(what), fmt.Sprintf(fix, args...)}
@@ -118,7 +118,7 @@ func (b *Backend) misfit(info *jetstream.StreamInfo) error {
 }
 
 // open returns the bucket, and creates it if it does not exist.
-func (b *Backend) open(ctx context.Context) (*bucket, error) {
+func (b *backend) open(ctx context.Context) (*bucket, error) {
 	if err := b.connected(ctx); err != nil {
 		return nil, err
 	}

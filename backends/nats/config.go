@@ -143,7 +143,7 @@ func (s *Config) open(prefix string, more ...natsclient.Option) (*locker.Client,
 	if err != nil {
 		return nil, err
 	}
-	b := NewBackend(js, Prefix(prefix), Timeout(time.Duration(s.Timeout)))
+	b := newBackend(js, Prefix(prefix), Timeout(time.Duration(s.Timeout)))
 	if s.Bucket != "" {
 		b.name = s.Bucket
 	}

@@ -24,7 +24,7 @@ const (
 // AcquireMany implements [locker.ManyAcquirer], with a batch that writes each lock over a free record of a known
 // number, as Acquire does. So each of the locks can be undone by itself: if the batch comes after the clean-up of one,
 // nothing of it is stored.
-func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) (granted []locker.Grant, err error) {
+func (b *backend) AcquireMany(ctx context.Context, reqs []locker.Request) (granted []locker.Grant, err error) {
 	if err := b.usable(); err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) (grant
 
 // step is an attempt to acquire several locks at once.
 type step struct {
-	b      *Backend
+	b      *backend
 	bucket *bucket
 	reqs   []locker.Request
 	start  time.Time

@@ -65,7 +65,7 @@ type options struct {
 	replicas int
 	timeout  time.Duration
 
-	// Of a Backend that has made its connection itself; see renew. Otherwise both are nil.
+	// Of a backend that has made its connection itself; see renew. Otherwise both are nil.
 	dial  func() (jetstream.JetStream, error)
 	login *loginFault
 }
@@ -92,12 +92,12 @@ const defaultTimeout = 5 * time.Second
 // New returns a Client that keeps its locks in the JetStream behind js. It sends nothing: the first call that needs
 // the bucket creates it if it does not exist. Closing the Client does not close the connection of js.
 func New(js jetstream.JetStream, opts ...Option) *locker.Client {
-	return locker.NewClient(NewBackend(js, opts...))
+	return locker.NewClient(newBackend(js, opts...))
 }
 
-// Backend implements [locker.Backend] and its optional interfaces locker.Notifier, locker.Verifier and
+// backend implements [locker.Backend] and its optional interfaces locker.Notifier, locker.Verifier and
 // locker.ManyAcquirer, and inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.TokenRaiser.
-type Backend struct {
+type backend struct {
 	options
 	js     atomic.Pointer[jetstream.JetStream] // see jet
 	api    string                              // see publishPrefix
@@ -115,8 +115,8 @@ type Backend struct {
 	working sync.WaitGroup
 }
 
-// NewBackend returns a Backend of the JetStream behind js, as New does.
-func NewBackend(js jetstream.JetStream, opts ...Option) *Backend {
+// newBackend returns what [New] makes a Client of.
+func newBackend(js jetstream.JetStream, opts ...Option) *backend {
 	o := options{name: DefaultBucket, prefix: DefaultPrefix, replicas: 1}
 	for _, opt := range opts {
 		opt(&o)
@@ -124,7 +124,7 @@ func NewBackend(js jetstream.JetStream, opts ...Option) *Backend {
 	if o.timeout <= 0 {
 		o.timeout = defaultTimeout
 	}
-	b := &Backend{options: o, api: publishPrefix(js.Options()), opens: make(chan struct{}, 1),
+	b := &backend{options: o, api: publishPrefix(js.Options()), opens: make(chan struct{}, 1),
 		closing: make(chan struct{})}
 	b.js.Store(&js)
 	b.news.conn, b.news.moved = js.Conn(), make(chan struct{}, 1)
@@ -132,13 +132,13 @@ func NewBackend(js jetstream.JetStream, opts ...Option) *Backend {
 }
 
 // bounded returns ctx with the timeout of one call.
-func (b *Backend) bounded(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+func (b *backend) bounded(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, min(b.timeout, most))
 }
 
-// Close ends the waiting of clean-ups, each of which gets one more try. It closes the connection only if the Backend
+// Close ends the waiting of clean-ups, each of which gets one more try. It closes the connection only if the backend
 // was made from a configuration.
-func (b *Backend) Close() error {
+func (b *backend) Close() error {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -155,8 +155,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// usable returns an error if the Backend was closed.
-func (b *Backend) usable() error {
+// usable returns an error if the backend was closed.
+func (b *backend) usable() error {
 	select {
 	case <-b.closing:
 		return locker.ErrClosed
@@ -170,16 +170,16 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavai
 // Acquire implements [locker.Backend].
 //
 // A lock is only ever written over a record of a known sequence number: a free one, which is written first if there is
-// none, or one whose time is over, see sighting. The store itself has given that number to this Backend, in the answer
+// none, or one whose time is over, see sighting. The store itself has given that number to this backend, in the answer
 // to a read or to a write. A number that a message of the news has is never used, because others may send such
 // messages.
 //
 // So an attempt whose outcome is unknown can be undone for good: either it is stored, or the clean-up overwrites that
-// record, and the attempt can never be stored any more, however late it arrives. See [Backend.undo].
+// record, and the attempt can never be stored any more, however late it arrives. See [backend.undo].
 //
 // While the servers of a cluster connect to each other anew, a message may arrive twice. The refusal of the second one
 // may then be the answer, although the first one is stored. So a refusal proves nothing until a newer record is seen.
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	if err := b.usable(); err != nil {
 		return locker.Grant{}, err
 	}
@@ -261,7 +261,7 @@ func ctxError(ctx context.Context) error {
 }
 
 // undoLater undoes, in the background, an attempt that began at start and whose outcome is unknown.
-func (b *Backend) undoLater(req locker.Request, last uint64, start time.Time) {
+func (b *backend) undoLater(req locker.Request, last uint64, start time.Time) {
 	b.later(job{
 		do:    func(ctx context.Context) error { return b.undo(ctx, b.subject(req.Key), last, req.Token) },
 		until: start.Add(req.TTL + freeFor + b.timeout),
@@ -270,7 +270,7 @@ func (b *Backend) undoLater(req locker.Request, last uint64, start time.Time) {
 
 // undo makes sure that an attempt of token to write over the record last, which was free or overdue, has no effect, now
 // or later. A nil error means that this is so.
-func (b *Backend) undo(ctx context.Context, subject string, last uint64, token string) error {
+func (b *backend) undo(ctx context.Context, subject string, last uint64, token string) error {
 	unlocked := record{State: free, Owner: token, ttl: freeFor}
 	for n := 0; ; n++ {
 		_, err := b.put(ctx, subject, last, unlocked)
@@ -349,7 +349,7 @@ func (h *holding) end() time.Time {
 // change calls write, which changes the store on the condition that the last record of the lock is still the one with
 // the number that it gets, the owner's. write returns the number of the owner's record after that, or the same one if
 // it has stored none. If the condition does not hold, change reads the record, and tries again if it is the owner's.
-func (b *Backend) change(ctx context.Context, req locker.Request, write func(last uint64) (uint64, error)) error {
+func (b *backend) change(ctx context.Context, req locker.Request, write func(last uint64) (uint64, error)) error {
 	h, subject := holdingOf(req), b.subject(req.Key)
 	last := h.last()
 	for n := 0; ; n++ {
@@ -397,7 +397,7 @@ func (h *holding) gone() bool {
 }
 
 // Extend implements [locker.Backend].
-func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
+func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
@@ -420,7 +420,7 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 }
 
 // Release implements [locker.Backend].
-func (b *Backend) Release(ctx context.Context, req locker.Request) error {
+func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
@@ -444,7 +444,7 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 }
 
 // release releases the lock. It stays taken until keepUntil, if req asks for that.
-func (b *Backend) release(ctx context.Context, req locker.Request, keepUntil time.Time) error {
+func (b *backend) release(ctx context.Context, req locker.Request, keepUntil time.Time) error {
 	h, subject := holdingOf(req), b.subject(req.Key)
 	err := b.change(ctx, req, func(last uint64) (uint64, error) {
 		next := record{State: free, Owner: req.Token, ttl: freeFor}
@@ -473,7 +473,7 @@ func (b *Backend) release(ctx context.Context, req locker.Request, keepUntil tim
 // A read would prove nothing: a leader that was cut off from its followers may answer reads for a while, although
 // another one has been elected. So Verify writes. It stores a message beside the locks, on the condition that the
 // lock's last record is the owner's. Only a leader that has a majority can store it.
-func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
+func (b *backend) Verify(ctx context.Context, req locker.Request) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
@@ -495,7 +495,7 @@ func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
 }
 
 // Inspect implements [inspect.Inspector]. Remaining and Held compare the clock of this machine with that of the server.
-func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	if err := b.usable(); err != nil {
 		return inspect.Inspection{State: inspect.Unknown}, err
 	}
@@ -509,7 +509,7 @@ func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 }
 
 // ForceRelease implements [inspect.Inspector].
-func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	if err := b.usable(); err != nil {
 		return inspect.Inspection{State: inspect.Unknown}, err
 	}
@@ -545,7 +545,7 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 // RaiseTokens implements inspect.TokenRaiser. A token comes from the sequence number of the message that records a
 // lock. The server raises that by one with each message, and otherwise only if it removes all messages, and so all
 // locks. So tokens that are not past yet are not raised, and the error matches errors.ErrUnsupported.
-func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
+func (b *backend) RaiseTokens(ctx context.Context, past uint64) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
@@ -563,7 +563,7 @@ func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
 }
 
 // Notify implements [locker.Notifier].
-func (b *Backend) Notify(key string, wake func()) (live func() bool, stop func()) {
+func (b *backend) Notify(key string, wake func()) (live func() bool, stop func()) {
 	var confirmed atomic.Bool
 	stop, err := b.news.listen(b.toldOf(b.subject(key)), func(s state) {
 		if s == reconnected {
@@ -583,7 +583,7 @@ func (b *Backend) Notify(key string, wake func()) (live func() bool, stop func()
 }
 
 // Watch implements inspect.Watcher.
-func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
+func (b *backend) Watch(key string, changed func()) (stop func(), err error) {
 	return b.news.listen(b.toldOf(b.subject(key)), func(s state) {
 		if s != extended && s != overdue {
 			changed()

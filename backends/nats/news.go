@@ -192,7 +192,7 @@ func (n *news) note(m *natsclient.Msg, s state) (tell func(state)) {
 }
 
 // telling returns a function that calls the listeners. Call telling with the mutex of news held, and the function
-// without it: listeners may be functions of a program, which may use the Backend.
+// without it: listeners may be functions of a program, which may use the backend.
 func (t *topic) telling() func(state) {
 	listeners := slices.Clone(t.listeners)
 	return func(s state) {

@@ -148,7 +148,7 @@ func read(m *jetstream.RawStreamMsg) record {
 
 // get reads the last record of a subject from the leader. Its state is free, and its sequence number 0, if there is
 // none.
-func (b *Backend) get(ctx context.Context, subject string) (record, error) {
+func (b *backend) get(ctx context.Context, subject string) (record, error) {
 	s, err := b.open(ctx)
 	if err != nil {
 		return record{}, err
@@ -175,7 +175,7 @@ var errOld = errors.New("a server that is no longer the leader has answered with
 // by its clock while a change of the record is on its way to the other servers. That change is stored if these servers
 // come back. So an older record is an error, and if there is none, settled stores a free one, which only a leader with
 // a majority can do. It returns errOther if another change was stored meanwhile, or is on its way.
-func (b *Backend) settled(ctx context.Context, subject string, last uint64) (record, error) {
+func (b *backend) settled(ctx context.Context, subject string, last uint64) (record, error) {
 	r, err := b.get(ctx, subject)
 	switch {
 	case err != nil:
@@ -205,7 +205,7 @@ const (
 
 // put stores r if the last message on subject has the sequence number last; 0 means that there is none. It returns the
 // sequence number of r.
-func (b *Backend) put(ctx context.Context, subject string, last uint64, r record) (uint64, error) {
+func (b *backend) put(ctx context.Context, subject string, last uint64, r record) (uint64, error) {
 	if r.State == held && last > maxSeq {
 		return 0, errSpent
 	}
@@ -215,7 +215,7 @@ func (b *Backend) put(ctx context.Context, subject string, last uint64, r record
 }
 
 // publish sends a message that is to be stored in the bucket, and returns its sequence number.
-func (b *Backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error) {
+func (b *backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error) {
 	s, err := b.open(ctx)
 	if err != nil {
 		return 0, err
@@ -237,7 +237,7 @@ func (b *Backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error
 }
 
 // failed converts an error of the client library, of a request that was sent at start.
-func (b *Backend) failed(start time.Time, err error) error {
+func (b *backend) failed(start time.Time, err error) error {
 	b.reach.miss(start)
 	if errors.Is(err, natsclient.ErrConnectionClosed) {
 		b.bucket.Store(nil) // it belongs to that connection
@@ -304,7 +304,7 @@ func encode(key string) string {
 const probeKey = "=verify"
 
 // subject returns the subject of the messages about a lock.
-func (b *Backend) subject(key string) string { return b.subjects() + encode(b.prefix+key) }
+func (b *backend) subject(key string) string { return b.subjects() + encode(b.prefix+key) }
 
 // publishPrefix is what comes before a subject of the bucket when a message is published on it. A JetStream in another
 // domain, or of another account, is reached by a prefix before all subjects of its API. A message that is published
@@ -321,17 +321,17 @@ func publishPrefix(o jetstream.JetStreamOptions) string {
 }
 
 // subjects is what the subjects of the bucket begin with.
-func (b *Backend) subjects() string { return "$KV." + b.name + "." }
+func (b *backend) subjects() string { return "$KV." + b.name + "." }
 
 // told is what the subjects begin with on which the server tells of stored messages.
-func (b *Backend) told() string { return "locker." + b.name + "." }
+func (b *backend) told() string { return "locker." + b.name + "." }
 
 // toldOf returns the subject on which the server tells of the messages stored on subject.
-func (b *Backend) toldOf(subject string) string {
+func (b *backend) toldOf(subject string) string {
 	return b.told() + strings.TrimPrefix(subject, b.subjects())
 }
 
-// hints remembers the free records that this Backend has stored last, so that an acquisition can be made in one round
+// hints remembers the free records that this backend has stored last, so that an acquisition can be made in one round
 // trip. A wrong hint costs one. It is not told of those of others: nothing but an answer of the store is believed about
 // what is written over. Keys share the slots by their hash; there is no clean-up.
 type hints struct{ slots [256]atomic.Pointer[hint] }

@@ -16,14 +16,14 @@ import (
 	"github.com/golocker/locker/inspect"
 )
 
-// Backend is the store of locks behind a Client of [New]. It implements locker.Backend, locker.Queuer, locker.Verifier,
+// backend is the store of locks behind a Client of [New]. It implements locker.Backend, locker.Queuer, locker.Verifier,
 // locker.Binder, locker.ManyAcquirer, locker.SomeAcquirer, locker.WantedAnswerer, inspect.Inspector and
 // inspect.TokenRaiser.
-type Backend struct {
+type backend struct {
 	options
 	pool    *pgxpool.Pool
 	sql     statements
-	channel string // on which the waiters of this Backend are notified
+	channel string // on which the waiters of this backend are notified
 
 	open context.Context // ends when Close begins
 	shut context.CancelFunc
@@ -41,10 +41,10 @@ type Backend struct {
 	waiting   map[string]chan bool // by ticket: has a value if the waiter should look
 }
 
-// NewBackend returns what [New] makes a Client of.
-func NewBackend(pool *pgxpool.Pool, opts ...Option) *Backend {
+// newBackend returns what [New] makes a Client of.
+func newBackend(pool *pgxpool.Pool, opts ...Option) *backend {
 	o := newOptions(opts)
-	b := &Backend{
+	b := &backend{
 		options: o, pool: pool, sql: newStatements(o.schema), channel: "locker_" + locker.NewToken(),
 		waiting: make(map[string]chan bool),
 	}
@@ -55,7 +55,7 @@ func NewBackend(pool *pgxpool.Pool, opts ...Option) *Backend {
 }
 
 // enter begins a call. The caller must call background.Done when it ends.
-func (b *Backend) enter() error {
+func (b *backend) enter() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -70,7 +70,7 @@ const closeGrace = time.Second
 
 // Close ends the waiting calls and the background work. What an attempt has left in the store and could not be undone
 // by then ends with its TTL.
-func (b *Backend) Close() error {
+func (b *backend) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
@@ -89,7 +89,7 @@ func (b *Backend) Close() error {
 const maxName = 1024
 
 // name returns the name of the row for a key. A long name ends with a hash instead of its rest.
-func (b *Backend) name(key string) []byte {
+func (b *backend) name(key string) []byte {
 	name := []byte(b.prefix + key)
 	if len(name) <= maxName {
 		return name
@@ -125,7 +125,7 @@ func (a *attempt) set(fence, remaining *int64, label *string) {
 }
 
 // Acquire implements [locker.Backend].
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	if err := b.enter(); err != nil {
 		return locker.Grant{}, err
 	}
@@ -144,7 +144,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 }
 
 // Extend implements [locker.Backend].
-func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
+func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
@@ -163,10 +163,10 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 }
 
 // AnswersWanted implements [locker.WantedAnswerer].
-func (b *Backend) AnswersWanted() {}
+func (b *backend) AnswersWanted() {}
 
 // Release implements [locker.Backend].
-func (b *Backend) Release(ctx context.Context, req locker.Request) error {
+func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 }
 
 // Verify implements [locker.Verifier].
-func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
+func (b *backend) Verify(ctx context.Context, req locker.Request) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
@@ -204,7 +204,7 @@ func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
 
 // Bind implements [locker.Binder], for the transaction of a call of [InTx]. It takes effect while the lock's row
 // belongs to the owner of the grant, whichever lease has it.
-func (b *Backend) Bind(ctx context.Context, req locker.Request, to any) error {
+func (b *backend) Bind(ctx context.Context, req locker.Request, to any) error {
 	tx, ok := to.(*transaction)
 	if !ok {
 		return errors.ErrUnsupported
@@ -220,7 +220,7 @@ const maxStep = 64
 var errStep = fmt.Errorf("more than %d locks are not acquired in one step: %w", maxStep, errors.ErrUnsupported)
 
 // AcquireMany implements [locker.ManyAcquirer], in one transaction, for up to 64 locks.
-func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+func (b *backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
 	some, err := b.AcquireSome(ctx, reqs, len(reqs), nil)
 	grants := make([]locker.Grant, len(some))
 	for i, g := range some {
@@ -231,7 +231,7 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 
 // AcquireSome implements [locker.SomeAcquirer], in one transaction, for up to 64 locks. If the answer depends on other
 // transactions that are changing some of the locks, it takes a second one, which waits for those.
-func (b *Backend) AcquireSome(
+func (b *backend) AcquireSome(
 	ctx context.Context, reqs []locker.Request, n int, gates []string,
 ) ([]*locker.Grant, error) {
 	if len(reqs) > maxStep {
@@ -316,7 +316,7 @@ func inspection(row pgx.Row, before ...any) (inspect.Inspection, error) {
 }
 
 // Inspect implements [inspect.Inspector].
-func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	unknown := inspect.Inspection{State: inspect.Unknown}
 	if err := b.enter(); err != nil {
 		return unknown, err
@@ -331,7 +331,7 @@ func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 }
 
 // ForceRelease implements [inspect.Inspector].
-func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	unknown := inspect.Inspection{State: inspect.Unknown}
 	if err := b.enter(); err != nil {
 		return unknown, err
@@ -357,7 +357,7 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 
 // RaiseTokens implements [inspect.TokenRaiser], for the locks of the schema. It waits until the grants that are under
 // way have ended.
-func (b *Backend) RaiseTokens(ctx context.Context, past uint64) error {
+func (b *backend) RaiseTokens(ctx context.Context, past uint64) error {
 	if err := b.enter(); err != nil {
 		return err
 	}

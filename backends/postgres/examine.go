@@ -42,7 +42,7 @@ var functions = []string{
 }
 
 // Examine implements [inspect.Examiner].
-func (b *Backend) Examine(ctx context.Context) []inspect.Finding {
+func (b *backend) Examine(ctx context.Context) []inspect.Finding {
 	if b.enter() != nil {
 		return nil
 	}

@@ -63,14 +63,14 @@ var errNotOurs = fmt.Errorf("the lock is not in PostgreSQL: %w", errors.ErrUnsup
 
 type query func(ctx context.Context, sql string, args ...any) (string, error)
 
-// transaction is what InTx binds to the lock, whose row is known to the Backend. The parts of a locker.AllLease use it
+// transaction is what InTx binds to the lock, whose row is known to the backend. The parts of a locker.AllLease use it
 // at the same time.
 type transaction struct {
 	mu    sync.Mutex
 	query query
 }
 
-func (tx *transaction) verify(ctx context.Context, b *Backend, req locker.Request) error {
+func (tx *transaction) verify(ctx context.Context, b *backend, req locker.Request) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	was, err := tx.query(ctx, b.sql.inTx, b.name(req.Key), req.Token, int64(req.Fence),

@@ -49,7 +49,7 @@ type joiner struct {
 	connect func() (send func(all []*change) ([]*string, error), err error)
 	most    int // connections that there can be
 	alone   func(ctx context.Context, c *change) (owner string, err error)
-	crowded func(err error) error // see Backend.crowded
+	crowded func(err error) error // see backend.crowded
 
 	mu         sync.Mutex
 	waiting    []*change // that no sender has taken
@@ -59,7 +59,7 @@ type joiner struct {
 }
 
 // do makes a change, and returns what the server says about the owner. It returns when the context of c ends, if not
-// before. A change that was sent then goes on in the background. Call it in a call of the Backend.
+// before. A change that was sent then goes on in the background. Call it in a call of the backend.
 func (j *joiner) do(c *change) (owner string, err error) {
 	j.add(c)
 	late := time.NewTicker(stalled)
@@ -183,7 +183,7 @@ func settle(all []*change, owners []*string, err error) {
 
 // joins returns what sends changes of one kind. one is the statement for one of them, with the arguments args, and some
 // is that for several, whose arguments are columns.
-func (b *Backend) joins(one, some string, args func(c *change) []any, columns func(all []*change) []any) *joiner {
+func (b *backend) joins(one, some string, args func(c *change) []any, columns func(all []*change) []any) *joiner {
 	return &joiner{
 		tasks: &b.background,
 		connect: func() (func(all []*change) ([]*string, error), error) {
@@ -202,7 +202,7 @@ func (b *Backend) joins(one, some string, args func(c *change) []any, columns fu
 }
 
 // send sends changes over conn, which it gives back to the pool.
-func (b *Backend) send(
+func (b *backend) send(
 	conn *pgxpool.Conn, all []*change, one, some string, args func(c *change) []any, columns func(all []*change) []any,
 ) ([]*string, error) {
 	switch len(all) {
@@ -221,7 +221,7 @@ func (b *Backend) send(
 }
 
 // joinsExtensions returns what sends extensions.
-func (b *Backend) joinsExtensions() *joiner {
+func (b *backend) joinsExtensions() *joiner {
 	return b.joins(b.sql.extend, b.sql.extendSome,
 		func(c *change) []any { return []any{c.name, c.token, c.ttl, c.asks} },
 		func(all []*change) []any {
@@ -234,7 +234,7 @@ func (b *Backend) joinsExtensions() *joiner {
 }
 
 // joinsReleases returns what sends releases that do not keep the lock.
-func (b *Backend) joinsReleases() *joiner {
+func (b *backend) joinsReleases() *joiner {
 	return b.joins(b.sql.release, b.sql.releaseSome,
 		func(c *change) []any { return []any{c.name, c.token, int64(0)} }, columnsOf)
 }

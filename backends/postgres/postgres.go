@@ -84,7 +84,7 @@ func newOptions(opts []Option) options {
 // nothing. The first call that has to wait takes one more connection, beside those of the pool, for notifications.
 // Closing the Client does not close pool.
 func New(pool *pgxpool.Pool, opts ...Option) *locker.Client {
-	return locker.NewClient(NewBackend(pool, opts...))
+	return locker.NewClient(newBackend(pool, opts...))
 }
 
 // statements are the requests, for one schema.

@@ -24,7 +24,7 @@ const (
 
 // waiter is one call of Queue.
 type waiter struct {
-	b      *Backend
+	b      *backend
 	ctx    context.Context
 	req    locker.Request
 	name   []byte
@@ -37,7 +37,7 @@ type waiter struct {
 }
 
 // Queue implements [locker.Queuer]. Waiters are served in the order of their arrival.
-func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	if err := b.enter(); err != nil {
 		return locker.Grant{}, err
 	}
@@ -115,7 +115,7 @@ func (w *waiter) deaf() {
 }
 
 // listens begins to listen, if that is not done yet.
-func (b *Backend) listens() {
+func (b *backend) listens() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.listening && !b.closed {
@@ -125,7 +125,7 @@ func (b *Backend) listens() {
 }
 
 // wake wakes the waiter with a ticket, or all waiters if it is empty, because notifications may have been lost.
-func (b *Backend) wake(ticket string) {
+func (b *backend) wake(ticket string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for t, news := range b.waiting {
@@ -140,7 +140,7 @@ func (b *Backend) wake(ticket string) {
 
 // listen receives the notifications of all waiters on one connection, until Close. Without it, waiters poll once a
 // second: that is so while the server is away, and behind a proxy that shares connections, as PgBouncer does.
-func (b *Backend) listen() {
+func (b *backend) listen() {
 	for b.open.Err() == nil {
 		_ = b.receive() // waiters learn of a server that is away by their own requests
 		t := time.NewTimer(pollInterval)
@@ -153,7 +153,7 @@ func (b *Backend) listen() {
 }
 
 // receive receives notifications until the connection fails or Close begins.
-func (b *Backend) receive() error {
+func (b *backend) receive() error {
 	connecting, cancel := context.WithTimeout(b.open, b.timeout)
 	defer cancel()
 	pooled, err := b.pool.Acquire(connecting)
@@ -190,7 +190,7 @@ func (b *Backend) receive() error {
 
 // check returns an error if the server does not answer, or takes no writes: then nobody releases locks there, and no
 // notification comes.
-func (b *Backend) check(conn *pgx.Conn) error {
+func (b *backend) check(conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(b.open, b.timeout)
 	defer cancel()
 	return writable(ctx, conn.PgConn())
