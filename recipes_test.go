@@ -234,7 +234,7 @@ func exportReport(ctx context.Context, l locker.Locker, export func(ctx context.
 	defer lease.Unlock(ctx)
 	held, cancel := locker.WithLease(ctx, lease) // held ends when the permit is lost
 	defer cancel()
-	permit, _ := semaphore.PermitOf(lease)
+	permit, _ := locker.LeaseAs[*semaphore.Permit](lease)
 	return export(held, permit.Slot()) // no two that run at a time have the same number
 }
 

@@ -33,7 +33,7 @@ func stores(t *testing.T, f func(w *world)) {
 func (w *world) lock(l locker.Locker, opts ...locker.Option) *semaphore.Permit {
 	w.Helper()
 	lease := w.Lock(l, key, append(opts, locker.TTL(ttl))...)
-	p, ok := semaphore.PermitOf(lease)
+	p, ok := locker.LeaseAs[*semaphore.Permit](lease)
 	if !ok {
 		w.Fatalf("the lease is a %T", lease)
 	}

@@ -126,7 +126,9 @@ func (s *Semaphore) validate(key string) error {
 	return nil
 }
 
-// Permit is the lease of one or more permits.
+// Permit is the lease of one or more permits. Use locker.LeaseAs to find it behind middleware:
+//
+//	permit, ok := locker.LeaseAs[*semaphore.Permit](lease)
 type Permit struct {
 	locker.Lease // of the lock that stands for the permit, or of all of them
 	key          string
@@ -168,9 +170,4 @@ func (p *Permit) named(err error) error {
 		return &locker.Error{Op: of.Op, Key: p.key, Err: of.Err}
 	}
 	return err
-}
-
-// PermitOf returns the Permit of a lease, behind any middleware.
-func PermitOf(lease locker.Lease) (*Permit, bool) {
-	return locker.LeaseAs[*Permit](lease)
 }

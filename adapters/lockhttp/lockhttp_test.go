@@ -249,7 +249,7 @@ func TestOtherLockers(t *testing.T) {
 		w.sendTo(two, func(http.ResponseWriter, *http.Request) {
 			w.answers(w.sendTo(two, func(_ http.ResponseWriter, r *http.Request) {
 				lease, _ := locker.LeaseFrom(r.Context())
-				if _, ok := semaphore.PermitOf(lease); !ok {
+				if _, ok := locker.LeaseAs[*semaphore.Permit](lease); !ok {
 					w.Errorf("the lease %v is no permit", lease)
 				}
 				if rec := w.sendTo(two, w.unexpected); rec.Code != http.StatusConflict {

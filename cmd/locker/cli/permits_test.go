@@ -31,7 +31,7 @@ func permitOfKey(t *testing.T, url, key string, n int) *semaphore.Permit {
 	t.Cleanup(func() { _ = l.Close() })
 	lease, err := semaphore.New(l, n).Lock(t.Context(), key, locker.TTL(time.Minute))
 	require.NoError(t, err)
-	p, ok := semaphore.PermitOf(lease)
+	p, ok := locker.LeaseAs[*semaphore.Permit](lease)
 	require.True(t, ok)
 	return p
 }

@@ -113,7 +113,7 @@ func (e *elector) lead(_ context.Context, term election.Term) error {
 	}
 	e.now = h
 	e.mu.Unlock()
-	if p, ok := semaphore.PermitOf(term.Lease); ok {
+	if p, ok := locker.LeaseAs[*semaphore.Permit](term.Lease); ok {
 		e.opts.Note("this machine leads %q, in term %d, with permit %d", e.opts.Key, term.Number, p.Slot())
 	}
 	err := h.hold()

@@ -133,7 +133,7 @@ func (h *holder) environ() []string {
 	if !h.opts.Tick.IsZero() {
 		environ = append(environ, "LOCKER_TICK="+h.opts.Tick.UTC().Format(time.RFC3339))
 	}
-	if p, ok := semaphore.PermitOf(h.lease); ok {
+	if p, ok := locker.LeaseAs[*semaphore.Permit](h.lease); ok {
 		environ = append(environ, "LOCKER_SLOT="+strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Slots()), " ", "\n"), "[]"))
 	}
 	return environ

@@ -54,7 +54,7 @@ func (w *worker) permit(ctx context.Context, key string, n int) {
 	if lease == nil {
 		return
 	}
-	if p, ok := semaphore.PermitOf(lease); ok {
+	if p, ok := locker.LeaseAs[*semaphore.Permit](lease); ok {
 		of.Slots = p.Slots()
 	}
 	w.use(ctx, lease, w.tell(lease, &of))
