@@ -462,9 +462,9 @@ var errNoRaiser = fmt.Errorf("the backend cannot raise its fencing tokens: while
 // minTooFar is the smallest number that tokens cannot be raised past.
 const minTooFar = 1 << 52
 
-// RaiseTokens implements [inspect.TokenRaiser].
-func (c *Client) RaiseTokens(ctx context.Context, past uint64) (err error) {
-	r, ok := c.backend.(inspect.TokenRaiser)
+// RaiseFences implements [inspect.FenceRaiser].
+func (c *Client) RaiseFences(ctx context.Context, past uint64) (err error) {
+	r, ok := c.backend.(inspect.FenceRaiser)
 	switch {
 	case past >= minTooFar:
 		err = invalid("tokens can be raised past a number below 2⁵², and %d is not", past)
@@ -476,7 +476,7 @@ func (c *Client) RaiseTokens(ctx context.Context, past uint64) (err error) {
 		err = ErrClosed
 	default:
 		defer c.attempts.Done()
-		if err = fromBackend(r.RaiseTokens(ctx, past)); err != nil {
+		if err = fromBackend(r.RaiseFences(ctx, past)); err != nil {
 			err = withContext(ctx, err)
 		}
 	}

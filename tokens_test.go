@@ -24,7 +24,7 @@ func TestTokensAreNotRaised(t *testing.T) {
 	defer without.Close()
 	for _, tt := range []struct {
 		ctx  context.Context
-		c    inspect.TokenRaiser
+		c    inspect.FenceRaiser
 		past uint64
 		want error
 	}{
@@ -34,8 +34,8 @@ func TestTokensAreNotRaised(t *testing.T) {
 		{t.Context(), closed, 1, locker.ErrClosed},
 		{ended, c, 1, context.Canceled},
 	} {
-		if err := tt.c.RaiseTokens(tt.ctx, tt.past); !errors.Is(err, tt.want) {
-			t.Errorf("RaiseTokens past %d: got %v, want %v", tt.past, err, tt.want)
+		if err := tt.c.RaiseFences(tt.ctx, tt.past); !errors.Is(err, tt.want) {
+			t.Errorf("RaiseFences past %d: got %v, want %v", tt.past, err, tt.want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // RunBackend checks a backend, with one subtest per property. It runs [RunLocker] over a [locker.Client] of the
 // backend. It also checks the rules of [locker.Backend] that a Client hides or does not depend on, and the rules of the
 // optional interfaces [locker.Queuer], [locker.Notifier], [locker.LossNotifier], [locker.ManyAcquirer],
-// inspect.Watcher and inspect.TokenRaiser if the backend implements them.
+// inspect.Watcher and inspect.FenceRaiser if the backend implements them.
 func RunBackend(t *testing.T, h Harness) {
 	RunLocker(t, h)
 	run(t, h, h.Bubble, slices.Concat(backendProperties, manyBackendProperties, someProperties))
@@ -209,17 +209,17 @@ var backendProperties = []property[Harness]{
 		watchOutlivesOutages,
 	},
 
-	// Properties of a backend that implements inspect.TokenRaiser.
+	// Properties of a backend that implements inspect.FenceRaiser.
 	{
 		"TokensAreRaised",
-		"After RaiseTokens, tokens of all keys are greater than the number that it was given, a smaller number changes " +
+		"After RaiseFences, tokens of all keys are greater than the number that it was given, a smaller number changes " +
 			"nothing, and locks that are held stay as they are.",
 		"Operators call it when a program changes its store: the resource would refuse every holder of the new one.",
 		tokensAreRaised,
 	},
 	{
 		"RaisingIsOneStep",
-		"Tokens that are granted during RaiseTokens grow.",
+		"Tokens that are granted during RaiseFences grow.",
 		"A store that reads its counter and then sets it takes back the tokens that it grants in between: the resource " +
 			"refuses the next holders.",
 		raisingIsOneStep,

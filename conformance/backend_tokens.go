@@ -14,16 +14,16 @@ func raisers(t testing.TB, h Harness) ([]locker.Backend, func(past uint64)) {
 	t.Helper()
 	needFencing(t, h)
 	bs, _ := backends(t, h, 2)
-	b, ok := bs[0].(inspect.TokenRaiser)
+	b, ok := bs[0].(inspect.FenceRaiser)
 	if !ok {
-		t.Skip("the Backend does not implement inspect.TokenRaiser")
+		t.Skip("the Backend does not implement inspect.FenceRaiser")
 	}
 	return bs, func(past uint64) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 		defer cancel()
-		if err := b.RaiseTokens(ctx, past); err != nil {
-			t.Fatalf("RaiseTokens: expected no error, seen %v", err)
+		if err := b.RaiseFences(ctx, past); err != nil {
+			t.Fatalf("RaiseFences: expected no error, seen %v", err)
 		}
 	}
 }
@@ -45,15 +45,15 @@ func tokensAreRaised(t testing.TB, h Harness) {
 			}
 		}
 	}
-	wantPast("after RaiseTokens")
+	wantPast("after RaiseFences")
 	raise(holder.req.Fence)
-	wantPast("after RaiseTokens with a smaller number")
+	wantPast("after RaiseFences with a smaller number")
 	if err := holder.extend(t.Context(), longTTL); err != nil {
-		t.Errorf("Extend of a lock that was held during RaiseTokens: expected no error, seen %v", err)
+		t.Errorf("Extend of a lock that was held during RaiseFences: expected no error, seen %v", err)
 	}
 	if v, ok := bs[1].(locker.Verifier); ok && h.Verifies {
 		if err := v.Verify(t.Context(), holder.req); err != nil {
-			t.Errorf("Verify of a lock that was held during RaiseTokens: expected no error, seen %v", err)
+			t.Errorf("Verify of a lock that was held during RaiseFences: expected no error, seen %v", err)
 		}
 	}
 	holder.must(t)
@@ -96,7 +96,7 @@ func raisingIsOneStep(t testing.TB, h Harness) {
 		past := since(time.Now()) + 2 // grants may get there before
 		raise(past)
 		if fence := since(time.Now()); fence <= past {
-			t.Errorf("a grant after RaiseTokens: expected a token greater than %d, seen %d", past, fence)
+			t.Errorf("a grant after RaiseFences: expected a token greater than %d, seen %d", past, fence)
 		}
 	}
 	cancel()

@@ -108,7 +108,7 @@ func newStore() *store {
 		return err
 	}
 	s.verify = s.operation(s.mem.Verify, func(*grant, locker.Request) {})
-	s.inspect, s.forceRelease, s.watch, s.raise = s.mem.Inspect, s.force, s.mem.Watch, s.mem.RaiseTokens
+	s.inspect, s.forceRelease, s.watch, s.raise = s.mem.Inspect, s.force, s.mem.Watch, s.mem.RaiseFences
 	s.notify = func(key string, wake func()) (live func() bool, stop func()) {
 		stop, _ = s.mem.Watch(key, wake)
 		time.AfterFunc(time.Millisecond, wake)
@@ -450,7 +450,7 @@ func (c *client) Watch(key string, changed func()) (stop func(), err error) {
 	return c.watch(key, changed)
 }
 
-func (c *client) RaiseTokens(ctx context.Context, past uint64) error { return c.raise(ctx, past) }
+func (c *client) RaiseFences(ctx context.Context, past uint64) error { return c.raise(ctx, past) }
 
 func (c *client) Close() error {
 	c.closed.Store(true)

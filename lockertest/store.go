@@ -368,12 +368,12 @@ func (s *Store) ForceRelease(ctx context.Context, key, owner string) (inspect.In
 	return s.locks.ForceRelease(ctx, key, owner)
 }
 
-// RaiseTokens implements [inspect.TokenRaiser].
-func (s *Store) RaiseTokens(ctx context.Context, past uint64) error {
+// RaiseFences implements [inspect.FenceRaiser].
+func (s *Store) RaiseFences(ctx context.Context, past uint64) error {
 	if err := s.reach(ctx); err != nil {
 		return err
 	}
-	return s.locks.RaiseTokens(ctx, past)
+	return s.locks.RaiseFences(ctx, past)
 }
 
 // Watch implements [inspect.Watcher].

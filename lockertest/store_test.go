@@ -55,7 +55,7 @@ func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[stri
 			_, err := s.AcquireSome(ctx, []locker.Request{request("some")}, 1, nil)
 			return err
 		},
-		"RaiseTokens": func() error { return s.RaiseTokens(ctx, 1) },
+		"RaiseFences": func() error { return s.RaiseFences(ctx, 1) },
 		"ForceRelease": func() error {
 			_, err := s.ForceRelease(ctx, "taken", "")
 			return err

@@ -52,8 +52,8 @@ func (b *Backend) ForceRelease(_ context.Context, key, owner string) (inspect.In
 	return i, nil
 }
 
-// RaiseTokens implements [inspect.TokenRaiser].
-func (b *Backend) RaiseTokens(_ context.Context, past uint64) error {
+// RaiseFences implements [inspect.FenceRaiser].
+func (b *Backend) RaiseFences(_ context.Context, past uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fence = max(b.fence, past)

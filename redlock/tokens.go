@@ -7,10 +7,10 @@ import (
 	"github.com/golocker/locker"
 )
 
-// RaiseTokens implements inspect.TokenRaiser. It asks all nodes, and succeeds if a majority has raised all of its
+// RaiseFences implements inspect.FenceRaiser. It asks all nodes, and succeeds if a majority has raised all of its
 // counters. Each later majority has one of these nodes, and a token is greater than the counters of all nodes that have
 // granted it.
-func (b *backend) RaiseTokens(ctx context.Context, past uint64) error {
+func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
 	b.inFlight.Enter()
 	defer b.inFlight.Leave()
 	if b.closed() {
@@ -19,7 +19,7 @@ func (b *backend) RaiseTokens(ctx context.Context, past uint64) error {
 	errs := make([]error, len(b.nodes))
 	var wg sync.WaitGroup
 	for i, n := range b.nodes {
-		wg.Go(func() { errs[i] = n.RaiseTokens(ctx, past) })
+		wg.Go(func() { errs[i] = n.RaiseFences(ctx, past) })
 	}
 	wg.Wait()
 	agreed := 0

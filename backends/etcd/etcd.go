@@ -83,7 +83,7 @@ func Logger(l *slog.Logger) Option { return func(b *backend) { b.logger = l } }
 
 // backend keeps locks in etcd. It implements [locker.Backend] and the optional interfaces [locker.Queuer],
 // [locker.ManyAcquirer], [locker.Verifier], [locker.Binder], [locker.LossNotifier] and [locker.WantedNotifier], and
-// inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.TokenRaiser. It is safe for concurrent use.
+// inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.FenceRaiser. It is safe for concurrent use.
 type backend struct {
 	client      *clientv3.Client
 	unfit       error        // why client cannot be used; nil: it can

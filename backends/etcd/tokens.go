@@ -105,11 +105,11 @@ func (b *backend) granted(
 	}, err
 }
 
-// RaiseTokens implements inspect.TokenRaiser. A grant comes before it or after it, because etcd executes one
+// RaiseFences implements inspect.FenceRaiser. A grant comes before it or after it, because etcd executes one
 // transaction after the other. The entry of a waiter may be older than the record: somebody has deleted the record
 // since, or the lock is that of a concurrency.Mutex, which needs none. The token of that waiter is below the value of
 // the record. So the value is past the number by the tokens of all revisions before the record.
-func (b *backend) RaiseTokens(ctx context.Context, past uint64) error {
+func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
 		return err

@@ -75,7 +75,7 @@ func areRaised(t *testing.T, s *store) {
 	go func() { next <- lock(t, waits, "k") }()
 	until(t, "the lock is waited for", func() bool { return len(s.left()) == 2 })
 	past := g.Fence + 1_000_000_000
-	s.must(b.RaiseTokens(t.Context(), past))
+	s.must(b.RaiseFences(t.Context(), past))
 	_, other := s.acquire(a, "other", 1)
 	if other.Fence <= past || other.Fence > past+1_000_000_000 {
 		t.Errorf("expected a token just past %d, seen %d", past, other.Fence)
@@ -93,11 +93,11 @@ func areRaised(t *testing.T, s *store) {
 	for _, p := range []uint64{0, past - 1, past} {
 		resp, err := s.direct.Get(t.Context(), s.prefix+etcd.TokensKey)
 		s.must(err)
-		s.must(b.RaiseTokens(t.Context(), p))
+		s.must(b.RaiseFences(t.Context(), p))
 		again, err := s.direct.Get(t.Context(), s.prefix+etcd.TokensKey)
 		s.must(err)
 		if string(again.Kvs[0].Value) != string(resp.Kvs[0].Value) {
-			t.Errorf("tokens are past %d already, and RaiseTokens has changed %s to %s", p, resp.Kvs[0].Value,
+			t.Errorf("tokens are past %d already, and RaiseFences has changed %s to %s", p, resp.Kvs[0].Value,
 				again.Kvs[0].Value)
 		}
 	}
@@ -123,7 +123,7 @@ func areRaisedForEarlierWaiters(t *testing.T, s *store) {
 			s.must(err)
 		}
 		past := uint64(time.Now().Add(time.Hour).UnixMicro())
-		s.must(s.backend().RaiseTokens(t.Context(), past))
+		s.must(s.backend().RaiseFences(t.Context(), past))
 		s.must(m.Unlock(t.Context()))
 		lease := <-next
 		if lease.Fence() <= past {
@@ -162,7 +162,7 @@ func areRaisedMeanwhile(t *testing.T, s *store) {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				past := last.Load() + 500_000
-				s.must(b.RaiseTokens(t.Context(), past))
+				s.must(b.RaiseFences(t.Context(), past))
 				for was := raised.Load(); was < past && !raised.CompareAndSwap(was, past); was = raised.Load() {
 				}
 				until(t, "a token is past the raise", func() bool { return last.Load() > past || ctx.Err() != nil })
@@ -206,13 +206,13 @@ func areExact(t *testing.T, s *store) {
 		}
 		until(t, "the attempt is undone", func() bool { return len(s.left()) == 0 })
 	}
-	if err := b.RaiseTokens(t.Context(), 7); !errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("RaiseTokens of what is no number: expected ErrUnavailable, seen %v", err)
+	if err := b.RaiseFences(t.Context(), 7); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("RaiseFences of what is no number: expected ErrUnavailable, seen %v", err)
 	}
 	_, err := s.direct.Put(t.Context(), s.prefix+etcd.TokensKey, "0")
 	s.must(err)
 	const past = 1<<52 - 1
-	s.must(b.RaiseTokens(t.Context(), past))
+	s.must(b.RaiseFences(t.Context(), past))
 	if _, g := s.acquire(b, "k", 1); g.Fence <= past {
 		t.Errorf("expected a token past %d, seen %d", past, g.Fence)
 	}

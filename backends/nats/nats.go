@@ -96,7 +96,7 @@ func New(js jetstream.JetStream, opts ...Option) *locker.Client {
 }
 
 // backend implements [locker.Backend] and its optional interfaces locker.Notifier, locker.Verifier and
-// locker.ManyAcquirer, and inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.TokenRaiser.
+// locker.ManyAcquirer, and inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.FenceRaiser.
 type backend struct {
 	options
 	js     atomic.Pointer[jetstream.JetStream] // see jet
@@ -542,10 +542,10 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	}
 }
 
-// RaiseTokens implements inspect.TokenRaiser. A token comes from the sequence number of the message that records a
+// RaiseFences implements inspect.FenceRaiser. A token comes from the sequence number of the message that records a
 // lock. The server raises that by one with each message, and otherwise only if it removes all messages, and so all
 // locks. So tokens that are not past yet are not raised, and the error matches errors.ErrUnsupported.
-func (b *backend) RaiseTokens(ctx context.Context, past uint64) error {
+func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
 	if err := b.usable(); err != nil {
 		return err
 	}

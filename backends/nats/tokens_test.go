@@ -58,7 +58,7 @@ func TestTokens(t *testing.T) {
 }
 
 // Tokens cannot be raised while there are locks. The error says what to do.
-func TestRaiseTokens(t *testing.T) {
+func TestRaiseFences(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
 	b := s.backend
@@ -67,13 +67,13 @@ func TestRaiseTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, past := range []uint64{0, first.Fence, first.Fence + locker.MaxFences - 1} {
-		if err := b.RaiseTokens(ctx, past); err != nil {
+		if err := b.RaiseFences(ctx, past); err != nil {
 			t.Errorf("tokens are past %d already: expected no error, seen %v", past, err)
 		}
 	}
 	past := first.Fence + 1_000_000_000
-	if err := b.RaiseTokens(ctx, past); !errors.Is(err, errors.ErrUnsupported) {
-		t.Fatalf("RaiseTokens past %d: expected ErrUnsupported, seen %v", past, err)
+	if err := b.RaiseFences(ctx, past); !errors.Is(err, errors.ErrUnsupported) {
+		t.Fatalf("RaiseFences past %d: expected ErrUnsupported, seen %v", past, err)
 	}
 	if err := s.stream().Purge(ctx, jetstream.WithPurgeSequence(past/locker.MaxFences+1)); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestRaiseTokens(t *testing.T) {
 	if err != nil || second.Fence <= past || second.Fence > past+1000 {
 		t.Errorf("after the purge: expected a token just past %d, seen %d, %v", past, second.Fence, err)
 	}
-	if err := b.RaiseTokens(ctx, past); err != nil {
+	if err := b.RaiseFences(ctx, past); err != nil {
 		t.Errorf("after the purge: expected no error, seen %v", err)
 	}
 

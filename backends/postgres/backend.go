@@ -18,7 +18,7 @@ import (
 
 // backend is the store of locks behind a Client of [New]. It implements locker.Backend, locker.Queuer, locker.Verifier,
 // locker.Binder, locker.ManyAcquirer, locker.SomeAcquirer, locker.WantedAnswerer, inspect.Inspector and
-// inspect.TokenRaiser.
+// inspect.FenceRaiser.
 type backend struct {
 	options
 	pool    *pgxpool.Pool
@@ -355,9 +355,9 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	return a.Inspection, nil
 }
 
-// RaiseTokens implements [inspect.TokenRaiser], for the locks of the schema. It waits until the grants that are under
+// RaiseFences implements [inspect.FenceRaiser], for the locks of the schema. It waits until the grants that are under
 // way have ended.
-func (b *backend) RaiseTokens(ctx context.Context, past uint64) error {
+func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
 	if err := b.enter(); err != nil {
 		return err
 	}

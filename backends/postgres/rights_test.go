@@ -73,8 +73,8 @@ func testDocumentedRights(t *testing.T, s *pgtest.Server) {
 	_, err = operator.ForceRelease(t.Context(), "forced", "")
 	must(t, "ForceRelease by an operator", err)
 	wantErr(t, "Unlock", lease.Unlock(t.Context()), locker.ErrNotHeld)
-	wantErr(t, "RaiseTokens by a program", l.RaiseTokens(t.Context(), 1), locker.ErrUnavailable)
-	must(t, "RaiseTokens by an operator", client(t, s.URL("operator")).RaiseTokens(t.Context(), 1))
+	wantErr(t, "RaiseFences by a program", l.RaiseFences(t.Context(), 1), locker.ErrUnavailable)
+	must(t, "RaiseFences by an operator", client(t, s.URL("operator")).RaiseFences(t.Context(), 1))
 
 	for _, statement := range []string{
 		"SELECT * FROM locker.locks", "DELETE FROM locker.locks", "SELECT * FROM locker.waiters",

@@ -167,11 +167,11 @@ func (c *Cluster) Bootstrap(ctx context.Context) error {
 	return eachSlot(ctx, n.trust)
 }
 
-// RaiseTokens implements inspect.TokenRaiser.
-func (c *Cluster) RaiseTokens(ctx context.Context, past uint64) error {
+// RaiseFences implements inspect.FenceRaiser.
+func (c *Cluster) RaiseFences(ctx context.Context, past uint64) error {
 	n := New(Lend(c.driver), c.options)
 	defer func() { _ = CloseWithin(ctx, n) }()
-	return n.RaiseTokens(ctx, past)
+	return n.RaiseFences(ctx, past)
 }
 
 // eachSlot calls f for each hash slot, and stops at the first error.

@@ -138,9 +138,9 @@ func (n *Node) ForceRelease(ctx context.Context, key, owner string) (inspect.Ins
 	return s.Inspection, err
 }
 
-// RaiseTokens implements inspect.TokenRaiser. It writes the counters of all hash slots. Those that are not there yet
+// RaiseFences implements inspect.FenceRaiser. It writes the counters of all hash slots. Those that are not there yet
 // would begin at the server's clock, which may be behind.
-func (n *Node) RaiseTokens(ctx context.Context, past uint64) error {
+func (n *Node) RaiseFences(ctx context.Context, past uint64) error {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
 	return n.fault(eachSlot(ctx, func(ctx context.Context, slot uint16) error {

@@ -58,11 +58,11 @@ func (a *app) raiseTokens(ctx context.Context, past uint64) error {
 	if err != nil {
 		return err
 	}
-	r, ok := locker.As[inspect.TokenRaiser](l)
+	r, ok := locker.As[inspect.FenceRaiser](l)
 	if !ok {
 		return errors.New("the backend cannot raise its tokens")
 	}
-	switch err := r.RaiseTokens(ctx, past); {
+	switch err := r.RaiseFences(ctx, past); {
 	case errors.Is(err, locker.ErrInvalid):
 		return exit.With(exit.Usage, err, "")
 	case errors.Is(err, errors.ErrUnsupported):
