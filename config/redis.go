@@ -84,7 +84,7 @@ func onlyRedis(name string) error {
 
 func (r *Redis) check(report Report) {
 	r.checkOwn(report)
-	if r.deployment() == drivers.Standalone {
+	if r.topology() == drivers.Standalone {
 		_, _, err := r.address()
 		if errors.Is(err, errList) {
 			err = fmt.Errorf("%w: write redlock://h1,h2,h3 for several independent servers, redis+sentinel://h1,h2/name for "+
@@ -113,15 +113,15 @@ func (r *Redis) noPassword() bool {
 
 // checkOwn reports the mistakes that do not depend on other settings.
 func (r *Redis) checkOwn(report Report) {
-	report("driver", checkDriver(r.Driver, r.deployment()))
+	report("driver", checkDriver(r.Driver, r.topology()))
 	if r.Password != "" && r.PasswordFile != "" {
 		report("password_file", errTwoPasswords)
 	}
 	r.TLS.check(report)
 }
 
-// deployment returns what kind of deployment r describes.
-func (r *Redis) deployment() drivers.Deployment {
+// topology returns what kind of deployment r describes.
+func (r *Redis) topology() drivers.Topology {
 	switch {
 	case r.Sentinel != nil:
 		return drivers.SentinelMaster
@@ -133,18 +133,18 @@ func (r *Redis) deployment() drivers.Deployment {
 
 // checkDriver returns an error for an unknown driver, with the registered names, or for one that does not reach the
 // deployment.
-func checkDriver(name string, d drivers.Deployment) error {
+func checkDriver(name string, t drivers.Topology) error {
 	known := drivers.Names()
 	switch {
 	case slices.Contains(known, name):
-		return drivers.Check(name, d)
+		return drivers.Check(name, t)
 	case name == "":
 		return nil // Open says if there is none
 	case !nameLike(name), len(known) > 0 && !slices.Contains([]string{"goredis", "redigo", "rueidis", "valkey"}, name):
 		return unknown("driver", name, known)
 	}
 	// The driver may be one of this module that the program does not import. The error says what to import.
-	return drivers.Check(name, d)
+	return drivers.Check(name, t)
 }
 
 // address returns what to dial: "unix" and a path, or "tcp" and host:port. Its errors do not repeat the address: it may
@@ -198,7 +198,7 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (s Serv
 // of the nodes that are given.
 func (r *Redis) target(path func(name string) string, report Report) (c drivers.Config, name string) {
 	var err error
-	switch r.deployment() {
+	switch r.topology() {
 	case drivers.SentinelMaster:
 		c.Sentinel = r.Sentinel.config(path, r.logger, report)
 		return c, r.Sentinel.Master
@@ -279,7 +279,7 @@ func (r *Redis) parse(at Location, report Report) {
 }
 
 func (r *Redis) format() Location {
-	switch r.deployment() {
+	switch r.topology() {
 	case drivers.SentinelMaster:
 		return r.Sentinel.format(&r.DB)
 	case drivers.RedisCluster:

@@ -82,19 +82,19 @@ type Sentinel struct {
 	GetTLS func() *tls.Config
 }
 
-// Deployment is a kind of deployment that a [Config] can describe.
-type Deployment int
+// Topology is the kind of a deployment that a [Config] can describe.
+type Topology int
 
 // The kinds of deployments. Each driver reaches a Standalone server.
 const (
-	Standalone     Deployment = iota // one server, at Addr
-	SentinelMaster                   // the master that sentinels name
-	RedisCluster                     // the masters of a Redis Cluster
+	Standalone     Topology = iota // one server, at Addr
+	SentinelMaster                 // the master that sentinels name
+	RedisCluster                   // the masters of a Redis Cluster
 )
 
 // String returns a noun for messages, in the plural.
-func (d Deployment) String() string {
-	switch d {
+func (t Topology) String() string {
+	switch t {
 	case SentinelMaster:
 		return "Sentinel deployments"
 	case RedisCluster:
@@ -103,8 +103,8 @@ func (d Deployment) String() string {
 	return "standalone servers"
 }
 
-// Deployment returns what kind of deployment c describes.
-func (c Config) Deployment() Deployment {
+// Topology returns what kind of deployment c describes.
+func (c Config) Topology() Topology {
 	switch {
 	case c.Sentinel != nil:
 		return SentinelMaster
@@ -136,7 +136,7 @@ func (c Config) validate() error {
 	switch {
 	case c.Sentinel != nil && len(c.Cluster) > 0:
 		return errors.New("a deployment is found by sentinels or by nodes of a cluster, not by both")
-	case c.Deployment() != Standalone && c.Addr != "":
+	case c.Topology() != Standalone && c.Addr != "":
 		return errors.New("an address of one server, beside sentinels or nodes of a cluster: remove one of them")
 	case c.Sentinel != nil && (c.Sentinel.Master == "" || len(c.Sentinel.Addrs) == 0):
 		return errors.New("the name of the master and the address of a sentinel are needed")

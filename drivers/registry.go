@@ -23,7 +23,7 @@ var registry struct {
 // registered is what [Register] was called with.
 type registered struct {
 	open  OpenFunc
-	reach []Deployment
+	reach []Topology
 }
 
 // Register makes a driver available to [Open], and thus to URLs and configuration files. It is usually called in the
@@ -31,7 +31,7 @@ type registered struct {
 //
 // The driver reaches standalone servers, and also the kinds of deployments in reach: [SentinelMaster], [RedisCluster].
 // Without these, open is never called with a Config that has Sentinel or Cluster.
-func Register(name string, open OpenFunc, reach ...Deployment) {
+func Register(name string, open OpenFunc, reach ...Topology) {
 	registry.Lock()
 	defer registry.Unlock()
 	if name == "" || open == nil {
@@ -43,7 +43,7 @@ func Register(name string, open OpenFunc, reach ...Deployment) {
 	if registry.drivers == nil {
 		registry.drivers = make(map[string]registered)
 	}
-	registry.drivers[name] = registered{open, append([]Deployment{Standalone}, reach...)}
+	registry.drivers[name] = registered{open, append([]Topology{Standalone}, reach...)}
 }
 
 // Names returns the names of the registered drivers, sorted.
@@ -63,7 +63,7 @@ func Open(ctx context.Context, name string, cfg Config) (Driver, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	open, err := lookup(name, cfg.Deployment())
+	open, err := lookup(name, cfg.Topology())
 	if err != nil {
 		return nil, err
 	}
@@ -81,23 +81,23 @@ func Open(ctx context.Context, name string, cfg Config) (Driver, error) {
 }
 
 // Check returns the error that [Open] would return for a name and a kind of deployment, whatever the address.
-func Check(name string, d Deployment) error {
-	_, err := lookup(name, d)
+func Check(name string, t Topology) error {
+	_, err := lookup(name, t)
 	return err
 }
 
-func lookup(name string, d Deployment) (OpenFunc, error) {
+func lookup(name string, t Topology) (OpenFunc, error) {
 	howTo := `import _ "github.com/golocker/locker/drivers/all", or just the one you need`
 	if name == "valkey" { // drivers/all does not register it
 		howTo = `import _ "github.com/golocker/locker/drivers/valkey", which is a module of its own`
 	}
-	names, able := Names(), Reaching(d)
+	names, able := Names(), Reaching(t)
 	switch {
 	case len(names) == 0:
 		return nil, fmt.Errorf("no Redis driver is registered: %s", howTo)
 	case name == "" && len(able) == 0:
 		return nil, unsupported{fmt.Errorf("no registered driver reaches %v (registered: %s); to register more: %s",
-			d, strings.Join(names, ", "), howTo)}
+			t, strings.Join(names, ", "), howTo)}
 	case name == "" && slices.Contains(able, "goredis"):
 		name = "goredis"
 	case name == "" && len(able) == 1:
@@ -112,24 +112,24 @@ func lookup(name string, d Deployment) (OpenFunc, error) {
 	case !ok:
 		return nil, fmt.Errorf("unknown Redis driver %q (registered: %s); to register more: %s",
 			name, strings.Join(names, ", "), howTo)
-	case !slices.Contains(driver.reach, d):
-		return nil, unable(name, driver.reach, d)
+	case !slices.Contains(driver.reach, t):
+		return nil, unable(name, driver.reach, t)
 	}
 	return driver.open, nil
 }
 
-// unable is the error for drivers that do not reach a deployment of kind d.
-func unable(name string, reach []Deployment, d Deployment) error {
+// unable is the error for drivers that do not reach a deployment of kind t.
+func unable(name string, reach []Topology, t Topology) error {
 	what := make([]string, len(reach))
 	for i, r := range reach {
 		what[i] = r.String()
 	}
-	can := "no registered driver reaches " + d.String()
-	if names := Reaching(d); len(names) > 0 {
+	can := "no registered driver reaches " + t.String()
+	if names := Reaching(t); len(names) > 0 {
 		last := len(names) - 1
 		can = "use " + strings.TrimPrefix(strings.Join(names[:last], ", ")+" or "+names[last], " or ")
 	}
-	return unsupported{fmt.Errorf("driver %s reaches %s, not %v: %s", name, strings.Join(what, " and "), d, can)}
+	return unsupported{fmt.Errorf("driver %s reaches %s, not %v: %s", name, strings.Join(what, " and "), t, can)}
 }
 
 // unsupported is an error that matches errors.ErrUnsupported.
@@ -137,10 +137,10 @@ type unsupported struct{ error }
 
 func (unsupported) Is(target error) bool { return target == errors.ErrUnsupported }
 
-// Reaching returns the names of the registered drivers that reach deployments of kind d, sorted.
-func Reaching(d Deployment) []string {
+// Reaching returns the names of the registered drivers that reach deployments of kind t, sorted.
+func Reaching(t Topology) []string {
 	names := Names()
 	registry.Lock()
 	defer registry.Unlock()
-	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(registry.drivers[name].reach, d) })
+	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(registry.drivers[name].reach, t) })
 }

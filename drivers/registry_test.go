@@ -109,10 +109,10 @@ func TestADriverGetsOnlyWhatItReaches(t *testing.T) {
 	for _, cfg := range []Config{sentinel, cluster} {
 		_, err := Open(t.Context(), "old", cfg)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
-		assert.Equal(t, err, Check("old", cfg.Deployment()))
+		assert.Equal(t, err, Check("old", cfg.Topology()))
 		d, err := Open(t.Context(), "new", cfg)
 		require.NoError(t, err)
-		assert.Equal(t, cfg.Deployment(), d.(opened).cfg.Deployment())
+		assert.Equal(t, cfg.Topology(), d.(opened).cfg.Topology())
 	}
 	_, err := Open(t.Context(), "old", sentinel)
 	require.ErrorContains(t, err, "driver old reaches standalone servers, not Sentinel deployments: use half or new")

@@ -13,7 +13,7 @@ import (
 func init() { drivers.Register("goredis", open, drivers.SentinelMaster, drivers.RedisCluster) }
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
-	if cfg.Deployment() == drivers.RedisCluster {
+	if cfg.Topology() == drivers.RedisCluster {
 		return openCluster(cfg), nil
 	}
 	dialer := drivers.NewDialer(cfg)

@@ -17,7 +17,7 @@ import (
 func init() { drivers.Register("valkey", open, drivers.SentinelMaster, drivers.RedisCluster) }
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
-	if cfg.Deployment() == drivers.RedisCluster {
+	if cfg.Topology() == drivers.RedisCluster {
 		return newMembers(cfg), nil
 	}
 	// NewClient dials at once, but a driver must not. The dialer therefore fails the first time. Because of

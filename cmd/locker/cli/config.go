@@ -100,7 +100,7 @@ func (a *app) configPrint() error {
 // unfit returns a warning if a Redlock has nodes that sentinels manage, fewer than three nodes or an even number.
 func unfit(d *config.Deployment) string {
 	for _, s := range d.Servers {
-		if d.Redlock && s.Dial.Deployment() == drivers.SentinelMaster {
+		if d.Redlock && s.Dial.Topology() == drivers.SentinelMaster {
 			return "redlock.nodes: " + s.Name + " is managed by sentinels: a replica that they promote may have forgotten " +
 				"locks, and then votes again: give the addresses of standalone servers"
 		}

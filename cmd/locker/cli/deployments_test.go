@@ -61,7 +61,7 @@ func TestDeployments(t *testing.T) {
 type deployed struct {
 	*secured
 	scheme    string
-	kind      drivers.Deployment
+	kind      drivers.Topology
 	servers   []*redistest.Server // those that keep locks, or may do so later
 	sentinels []*redistest.Server
 	at        string // what the URL has behind the user

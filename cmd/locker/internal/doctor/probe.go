@@ -32,7 +32,7 @@ const (
 func Probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) {
 	ctx, cancel := context.WithTimeout(ctx, 2*probing)
 	defer cancel()
-	if dial.Deployment() == drivers.Standalone {
+	if dial.Topology() == drivers.Standalone {
 		return probe(ctx, dial, user)
 	}
 	var servers []drivers.Config
@@ -104,12 +104,12 @@ func ConnectError(dial drivers.Config, err error) (Cause, bool) {
 	if errors.As(err, new(*net.DNSError)) {
 		return Cause{"no connection: the host name cannot be resolved", "correct the host name, or mend the DNS"}, true
 	}
-	unix, sentinels := dial.Network == "unix", dial.Deployment() == drivers.SentinelMaster
+	unix, sentinels := dial.Network == "unix", dial.Topology() == drivers.SentinelMaster
 	switch {
 	case sentinels && strings.Contains(err.Error(), "knows no master named "):
 		return Cause{"the sentinels do not know the master by this name",
 			"correct the name; SENTINEL MASTERS on a sentinel lists those that it knows"}, true
-	case dial.Deployment() == drivers.RedisCluster && strings.Contains(err.Error(), "not a node of a Redis Cluster"):
+	case dial.Topology() == drivers.RedisCluster && strings.Contains(err.Error(), "not a node of a Redis Cluster"):
 		return noCluster, true
 	case sentinels && errors.Is(err, syscall.ECONNREFUSED):
 		return Cause{"no connection: nobody listens on this port",

@@ -37,7 +37,7 @@ func (p *checkup) reach(ctx context.Context) bool {
 // deployment says which servers the other checks are about, if there are several.
 func (p *checkup) deployment() {
 	const check = "deployment"
-	switch p.Dial.Deployment() {
+	switch p.Dial.Topology() {
 	case drivers.SentinelMaster:
 		p.ok(check, "this is the master that the sentinels name; replicas and sentinels are not examined")
 	case drivers.RedisCluster:
@@ -62,7 +62,7 @@ func (p *checkup) unreachable(ctx context.Context, err error) {
 		p.fail(check, "if it accepts connections, the process hangs or is stopped: check the process, its swapping "+
 			"and SLOWLOG; "+
 			"otherwise a firewall or the network drops what is sent", "%v", err)
-	case errors.Is(err, drivers.ErrNotSent) && p.Dial.Deployment() == drivers.SentinelMaster:
+	case errors.Is(err, drivers.ErrNotSent) && p.Dial.Topology() == drivers.SentinelMaster:
 		p.fail(check, "are the sentinels up, is the name of the master theirs, and does the master that they name "+
 			"answer? See SENTINEL MASTERS on one of them", "no connection: %v", err)
 	case errors.Is(err, drivers.ErrNotSent):

@@ -59,7 +59,7 @@ func (p *checkup) publishing(names node.Names) (command, channel string) {
 }
 
 // sharded reports whether the node is a Redis Cluster.
-func (p *checkup) sharded() bool { return p.Dial.Deployment() == drivers.RedisCluster }
+func (p *checkup) sharded() bool { return p.Dial.Topology() == drivers.RedisCluster }
 
 // lackedRight returns the right to the command that e refuses to the user, as ACL SETUSER has it, or an empty string if
 // e is about something else. The client of a Redis Cluster calls commands of its own, so that need not be the one that

@@ -94,7 +94,7 @@ func (p *checkup) role() {
 		p.fail(check, "use standalone servers for Redlock: a cluster fails over by itself, and forgets locks then",
 			"a node of a Redis Cluster")
 		return
-	case mode == "cluster" && p.Dial.Deployment() != drivers.RedisCluster:
+	case mode == "cluster" && p.Dial.Topology() != drivers.RedisCluster:
 		p.warn(check, "write redis+cluster://, which reaches all of its nodes; redis:// reaches this one only",
 			"a node of a Redis Cluster")
 	}
