@@ -461,7 +461,7 @@ func TestAByteOrderMarkIsNoPartOfAFile(t *testing.T) {
 
 	a := redistest.NewAuthority(t)
 	ca := write(t, dir, "ca", append([]byte("\ufeff"), a.PEM()...))
-	_, err := (&config.TLS{CAFile: ca}).Config()
+	_, err := (&config.TLS{CAFile: ca}).Configs()
 	require.NoError(t, err)
 }
 

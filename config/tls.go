@@ -130,39 +130,16 @@ func (f *tlsFiles) config() *tls.Config {
 // called concurrently, and its result belongs to the caller, who sets ServerName if it is empty. Configs is for
 // backends that are registered by other packages. For a nil TLS it returns a nil function, which means no encryption.
 func (t *TLS) Configs() (func() *tls.Config, error) {
-	f, err := t.files()
-	if f == nil {
-		return nil, err
-	}
-	return f.config, nil
-}
-
-func (t *TLS) files() (*tlsFiles, error) {
 	var errs []error
 	f := t.open("", func(name string) string { return name }, nil, func(setting string, err error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", setting, err))
 		}
 	})
-	return f, errors.Join(errs...)
-}
-
-// Config is [TLS.Configs] for clients that take the settings once for all connections. The certificate of the client is
-// read again for every new connection, and CAFile only once. A nil TLS gives nil, which means no encryption.
-func (t *TLS) Config() (*tls.Config, error) {
-	f, err := t.files()
 	if f == nil {
-		return nil, err
+		return nil, errors.Join(errs...)
 	}
-	c := f.config()
-	if f.pair != nil {
-		c.Certificates = nil
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair := f.pair.get()
-			return &pair, nil
-		}
-	}
-	return c, nil
+	return f.config, nil
 }
 
 // Check reports what is wrong with t, short of reading files, for backends that are registered by other packages.
