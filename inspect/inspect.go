@@ -113,7 +113,7 @@ type Inspection struct {
 
 // Node is what one node of a quorum knows about a lock.
 type Node struct {
-	Node string // the name of the node
+	Name string // as in the errors of the store
 	Inspection
 	Err error // why the state is unknown, or why the node does not vote; else nil
 }

@@ -196,7 +196,7 @@ func (s *survey) inspection(names []string) (inspect.Inspection, error) {
 	var answered, free, foreign int
 	var left []time.Duration // how long until each node that answered can be free
 	for i, st := range s.states {
-		all.Nodes = append(all.Nodes, inspect.Node{Node: names[i], Inspection: st.Inspection, Err: s.errs[i]})
+		all.Nodes = append(all.Nodes, inspect.Node{Name: names[i], Inspection: st.Inspection, Err: s.errs[i]})
 		if s.errs[i] != nil {
 			continue
 		}

@@ -57,7 +57,7 @@ func TestInspectionOfAQuorum(t *testing.T) {
 		}
 		for i, n := range seen.Nodes {
 			twice := strings.Contains(nodes[i], "|") && slices.Contains(nodes[:i], nodes[i])
-			if (n.Err != nil) != (nodes[i] == "down" || twice) || n.Node != c[i].Addr() {
+			if (n.Err != nil) != (nodes[i] == "down" || twice) || n.Name != c[i].Addr() {
 				t.Errorf("%s: node %d is %+v", test.nodes, i+1, n)
 			}
 		}

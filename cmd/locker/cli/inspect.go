@@ -190,7 +190,7 @@ func lockOf(key string, i inspect.Inspection) lockJSON {
 	}
 	for _, n := range i.Nodes {
 		of := lockOf("", n.Inspection)
-		of.Node = n.Node
+		of.Node = n.Name
 		if n.Err != nil {
 			of.Error = n.Err.Error()
 		}
@@ -228,10 +228,10 @@ func (a *app) printNodes(to io.Writer, nodes []inspect.Node) {
 	fmt.Fprintln(w, "node\tstate\tholder\towner\tfree in\tfence\twaiting")
 	for _, n := range nodes {
 		if n.Err != nil {
-			fmt.Fprintf(w, "%s\t%s: %v\n", n.Node, n.State, n.Err)
+			fmt.Fprintf(w, "%s\t%s: %v\n", n.Name, n.State, n.Err)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", n.Node, n.State, labelOf(n.Inspection),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", n.Name, n.State, labelOf(n.Inspection),
 			orDash(owner(n.Inspection)), orDash(span(n.Remaining)), orDash(fence(n.Inspection)), n.Waiting)
 	}
 	_ = w.Flush()

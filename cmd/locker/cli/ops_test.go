@@ -278,7 +278,7 @@ func TestHolderIsNamed(t *testing.T) {
 		a := &app{stdout: &out}
 		node := inspect.Inspection{State: inspect.Held, Owner: "OkdgU1wA", Label: label, Remaining: 28 * time.Second}
 		seen := node
-		seen.Nodes = []inspect.Node{{Node: "a", Inspection: node}}
+		seen.Nodes = []inspect.Node{{Name: "a", Inspection: node}}
 		a.printInspection("k", seen)
 		assert.Contains(t, out.String(), "state    "+want+"\nowner    OkdgU1wA…\n")
 		assert.NotContains(t, out.String(), "\x1b[2J")

@@ -189,7 +189,7 @@ func (a *app) released(key string, seen inspect.Inspection, err error) error {
 	fmt.Fprintf(a.stdout, "released %s, taken from %s\n", strconv.Quote(key), from)
 	for _, n := range seen.Nodes {
 		if n.Err != nil {
-			a.note("%s did not answer: the lock ends there with its TTL (%v)", n.Node, n.Err)
+			a.note("%s did not answer: the lock ends there with its TTL (%v)", n.Name, n.Err)
 		}
 	}
 	return nil
