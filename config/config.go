@@ -524,8 +524,8 @@ type Retry struct {
 	// Base and Most bound the pauses: the first one, and all. Zero: retry.DefaultBase and retry.DefaultMost.
 	Base Duration `yaml:"base,omitempty" json:"base,omitempty"`
 	Most Duration `yaml:"most,omitempty" json:"most,omitempty"`
-	// Budget is the number of retries per second of all calls together. Zero: retry.DefaultBudget.
-	Budget int `yaml:"budget,omitempty" json:"budget,omitempty" min:"1"`
+	// PerSecond is the number of retries per second of all calls together. Zero: retry.DefaultPerSecond.
+	PerSecond int `yaml:"per_second,omitempty" json:"per_second,omitempty" min:"1"`
 	// OnHeld makes TryLock repeat its attempt while another owner holds the lock.
 	OnHeld bool `yaml:"on_held,omitempty" json:"on_held,omitempty"`
 }
@@ -568,7 +568,7 @@ func (c *Config) wrap(l locker.Locker, defaults []locker.Option) locker.Locker {
 	if r := c.Retry; r != nil {
 		opts := []retry.Option{
 			retry.For(time.Duration(r.For)), retry.Backoff(time.Duration(r.Base), time.Duration(r.Most)),
-			retry.Budget(r.Budget),
+			retry.PerSecond(r.PerSecond),
 		}
 		if r.OnHeld {
 			opts = append(opts, retry.OnHeld())

@@ -21,11 +21,11 @@ import (
 // allOfRetry has a value other than the default in each field.
 var allOfRetry = config.Retry{
 	For: config.Duration(30 * time.Second), Base: config.Duration(10 * time.Millisecond),
-	Most: config.Duration(time.Second), Budget: 7, OnHeld: true,
+	Most: config.Duration(time.Second), PerSecond: 7, OnHeld: true,
 }
 
 func TestMiddlewareEverywhere(t *testing.T) {
-	const inURL = "retry_for=30s&retry_base=10ms&retry_most=1s&retry_budget=7&retry_on_held=true&log=info"
+	const inURL = "retry_for=30s&retry_base=10ms&retry_most=1s&retry_per_second=7&retry_on_held=true&log=info"
 	redlock, err := config.Parse("redlock://a,b,c?" + inURL)
 	require.NoError(t, err)
 	assert.Equal(t, &allOfRetry, redlock.Retry)
@@ -37,17 +37,17 @@ func TestMiddlewareEverywhere(t *testing.T) {
 		"String": func() (*config.Config, error) { return config.Parse(want.String()) },
 		"file": func() (*config.Config, error) {
 			return config.Load(file(t, "backend: memory", "log: info",
-				"retry: {for: 30s, base: 10ms, most: 1s, budget: 7, on_held: true}"))
+				"retry: {for: 30s, base: 10ms, most: 1s, per_second: 7, on_held: true}"))
 		},
 		"environment": func() (*config.Config, error) {
 			c := &config.Config{Backend: "memory"}
 			return c, c.Overlay([]string{"LOCKER_LOG=info", "LOCKER_RETRY_FOR=30s", "LOCKER_RETRY_BASE=10ms",
 				"LOCKER_RETRY_MOST=1s",
-				"LOCKER_RETRY_BUDGET=7", "LOCKER_RETRY_ON_HELD=true"})
+				"LOCKER_RETRY_PER_SECOND=7", "LOCKER_RETRY_ON_HELD=true"})
 		},
 		"both": func() (*config.Config, error) {
-			return config.Load(file(t, "backend: memory", "retry: {for: 30s, budget: 8, on_held: true}"),
-				"LOCKER_RETRY=true", "LOCKER_RETRY_BASE=10ms", "LOCKER_RETRY_MOST=1s", "LOCKER_RETRY_BUDGET=7",
+			return config.Load(file(t, "backend: memory", "retry: {for: 30s, per_second: 8, on_held: true}"),
+				"LOCKER_RETRY=true", "LOCKER_RETRY_BASE=10ms", "LOCKER_RETRY_MOST=1s", "LOCKER_RETRY_PER_SECOND=7",
 				"LOCKER_LOG=info")
 		},
 	} {
@@ -60,12 +60,12 @@ func TestMiddlewareEverywhere(t *testing.T) {
 
 func TestRetrySwitch(t *testing.T) {
 	for url, want := range map[string]*config.Retry{
-		"memory:":                              nil,
-		"memory:?retry=true":                   {},
-		"memory:?retry=false":                  nil,
-		"memory:?retry_for=30s&retry=false":    nil,
-		"memory:?retry=false&retry_for=30s":    {For: config.Duration(30 * time.Second)}, // in their order
-		"memory:?retry=true&retry_budget=1000": {Budget: 1000},
+		"memory:":                                  nil,
+		"memory:?retry=true":                       {},
+		"memory:?retry=false":                      nil,
+		"memory:?retry_for=30s&retry=false":        nil,
+		"memory:?retry=false&retry_for=30s":        {For: config.Duration(30 * time.Second)}, // in their order
+		"memory:?retry=true&retry_per_second=1000": {PerSecond: 1000},
 	} {
 		c, err := config.Parse(url)
 		require.NoError(t, err, url)
@@ -92,9 +92,9 @@ func TestMiddlewareFaults(t *testing.T) {
 		"memory:?log=":                   {"URL: log: empty"},
 		"memory:?retry=yes":              {"URL: retry: neither true nor false"},
 		"memory:?retry_for=30":           {"URL: retry_for: a number without a unit"},
-		"memory:?retry_budget=0":         {"URL: retry_budget: must be more than 0"},
-		"memory:?retry_budget=-1":        {"URL: retry_budget: not a whole number"},
-		"memory:?retry_budget=1.5":       {"URL: retry_budget: not a whole number"},
+		"memory:?retry_per_second=0":     {"URL: retry_per_second: must be more than 0"},
+		"memory:?retry_per_second=-1":    {"URL: retry_per_second: not a whole number"},
+		"memory:?retry_per_second=1.5":   {"URL: retry_per_second: not a whole number"},
 		"memory:?retry_on_held=maybe":    {"URL: retry_on_held: neither"},
 		"memory:?retry_base=3s": {"URL: retry_base: 3s is more than the longest pause of 2s: lower base, " +
 			"or raise most"},
@@ -114,7 +114,7 @@ func TestMiddlewareFaults(t *testing.T) {
 			"(known: " + fieldsOfRetry + ")"},
 		"backend: memory; log: 4; retry: {for: 1}": {"locker.yaml:2: log: unknown level",
 			"locker.yaml:3: retry.for: a number without a unit"},
-		"backend: memory; retry:;   budget: [hello]": {"locker.yaml:3: retry.budget: a single value"},
+		"backend: memory; retry:;   per_second: [hello]": {"locker.yaml:3: retry.per_second: a single value"},
 	} {
 		_, err := config.Load(file(t, strings.Split(lines, "; ")...))
 		complains(t, err, want...)
@@ -123,12 +123,12 @@ func TestMiddlewareFaults(t *testing.T) {
 	complains(t, c.Overlay([]string{"LOCKER_RETRY_ATTEMPTS=3", "LOCKER_LOG=all", "LOCKER_RETYR=1"}),
 		`"LOCKER_RETRY_ATTEMPTS" (known: LOCKER_RETRY_FOR, `, "LOCKER_LOG: unknown level",
 		`"LOCKER_RETYR": did you mean LOCKER_RETRY?`)
-	c.Retry = &config.Retry{Budget: 1}
-	require.Error(t, c.Overlay([]string{"LOCKER_RETRY_BUDGET=2", "LOCKER_TTL=1"}))
-	assert.Equal(t, 1, c.Retry.Budget, "an overlay that fails changes nothing")
-	c.Retry = &config.Retry{For: -1, Base: -1, Most: -1, Budget: -1}
+	c.Retry = &config.Retry{PerSecond: 1}
+	require.Error(t, c.Overlay([]string{"LOCKER_RETRY_PER_SECOND=2", "LOCKER_TTL=1"}))
+	assert.Equal(t, 1, c.Retry.PerSecond, "an overlay that fails changes nothing")
+	c.Retry = &config.Retry{For: -1, Base: -1, Most: -1, PerSecond: -1}
 	complains(t, c.Validate(), "retry.for: negative", "retry.base: negative", "retry.most: negative",
-		"retry.budget: negative")
+		"retry.per_second: negative")
 }
 
 // traced counts the calls of Lock. The test registers it as a program registers its tracing.
@@ -227,6 +227,6 @@ func TestMiddlewareIsPutAround(t *testing.T) {
 	assert.Contains(t, log.String(), `msg="lock acquired"`)
 
 	require.ErrorIs(t, try("?retry_for=1ms"), locker.ErrUnavailable, "the fields arrive")
-	assert.ErrorContains(t, try("?retry_base=1ms&retry_most=1h&retry_budget=1&retry_for=1500ms"), " tries in 1.",
+	assert.ErrorContains(t, try("?retry_base=1ms&retry_most=1h&retry_per_second=1&retry_for=1500ms"), " tries in 1.",
 		"the second retry waited for its turn")
 }

@@ -90,14 +90,15 @@ func (s storm) check(t *testing.T, bySecond bool) {
 		s.recovered, s.failed, s.warnings)
 	total := 0
 	for second, n := range s.perSecond {
-		// Twice the budget is allowed, because the seconds of the meter and of the budget begin at different times.
-		if bySecond && second > 0 && n > 2*retry.DefaultBudget {
-			t.Errorf("%d operations in second %d of the outage, the budget is %d", n, second, retry.DefaultBudget)
+		// Twice as many are allowed, because the seconds of the meter and of the middleware begin at different times.
+		if bySecond && second > 0 && n > 2*retry.DefaultPerSecond {
+			t.Errorf("%d operations in second %d of the outage, %d retries are allowed", n, second, retry.DefaultPerSecond)
 		}
 		total += n
 	}
-	// At first every caller fails once and a full budget is used. After that, the budget of each second is used.
-	if most := 2*callers + retry.DefaultBudget*(int(s.lasted/time.Second)+2); total > most {
+	// At first every caller fails once, and what a second without retries has saved is used. After that, the retries of
+	// each second are used.
+	if most := 2*callers + retry.DefaultPerSecond*(int(s.lasted/time.Second)+2); total > most {
 		t.Errorf("%d operations in the outage, want %d at most", total, most)
 	}
 	if s.failed > 0 {

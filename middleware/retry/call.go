@@ -60,7 +60,7 @@ func (c *call) run(err error, retryable func(error) bool, op func() error) error
 func (c *call) anew() { c.row, c.since = 0, time.Now() }
 
 // pause waits until it is time for the next retry. It returns false if there must be no further retry.
-func (c *call) pause(budgeted bool) bool {
+func (c *call) pause(counted bool) bool {
 	latest := c.since.Add(c.limit)
 	if !c.latest.IsZero() && c.latest.Before(latest) {
 		latest = c.latest
@@ -69,14 +69,14 @@ func (c *call) pause(budgeted bool) bool {
 	if time.Now().Add(delay).After(latest) {
 		return false
 	}
-	if !c.sleep(delay) || !budgeted {
+	if !c.sleep(delay) || !counted {
 		return ending.Of(c.ctx) == nil
 	}
 	deadline, bounded := c.ctx.Deadline()
 	if bounded && deadline.Before(latest) {
 		latest = deadline
 	}
-	wait, ok := c.budget.take(latest)
+	wait, ok := c.bucket.take(latest)
 	if !ok {
 		if bounded && latest.Equal(deadline) { // the call must end with ctx's error
 			c.sleep(time.Until(deadline))
@@ -84,7 +84,7 @@ func (c *call) pause(budgeted bool) bool {
 		return false
 	}
 	if wait > 0 && !c.sleep(wait) {
-		c.budget.giveBack()
+		c.bucket.giveBack()
 	}
 	return ending.Of(c.ctx) == nil
 }

@@ -20,8 +20,8 @@
 // in Marc Brooker's "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015). Of the schemes compared there, it
 // needs the fewest attempts to complete the work of many competing callers.
 //
-// All calls through one middleware together make at most 100 retries per second; see [Budget]. Further retries wait for
-// their turn.
+// All calls through one middleware together make at most 100 retries per second; see [PerSecond]. Further retries wait
+// for their turn.
 //
 // Retrying ends with the first of:
 //

@@ -25,13 +25,13 @@ func TestContextEndsAPause(t *testing.T) {
 			return ctx, func() { cancel(nil) }
 		}, context.Canceled},
 	} {
-		for _, budget := range []int{retry.DefaultBudget, 1} {
-			t.Run(fmt.Sprint(name, ", budget ", budget), func(t *testing.T) {
-				// With the smaller budget the wait for a turn is interrupted.
-				bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(time.Hour), retry.Budget(budget)),
+		for _, perSecond := range []int{retry.DefaultPerSecond, 1} {
+			t.Run(fmt.Sprint(name, ", per second ", perSecond), func(t *testing.T) {
+				// With the smaller number the wait for a turn is interrupted.
+				bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(time.Hour), retry.PerSecond(perSecond)),
 					func(t *testing.T, s *store, l locker.Locker) {
 						s.on(down)
-						if budget == 1 {
+						if perSecond == 1 {
 							hog(t, l, 30)
 						}
 						lease := locker.Lease(nil)

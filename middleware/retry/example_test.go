@@ -29,7 +29,7 @@ func Example() {
 	store := &flaky{memory.NewBackend(), 3}
 	c := locker.NewClient(store)
 	defer c.Close()
-	l := locker.Wrap(c, retry.New(retry.For(30*time.Second), retry.Budget(500)))
+	l := locker.Wrap(c, retry.New(retry.For(30*time.Second), retry.PerSecond(500)))
 
 	lease, err := l.TryLock(ctx, "orders:42")
 	fmt.Println(err)

@@ -10,12 +10,12 @@ const (
 	// DefaultBase is the longest first pause without the option [Backoff].
 	DefaultBase = 50 * time.Millisecond
 
-	// DefaultMost is the longest pause without the option [Backoff]. While the budget lasts, a call notices within this
-	// time that the store is available again.
+	// DefaultMost is the longest pause without the option [Backoff]. A call that does not wait for its turn, see
+	// [PerSecond], notices within this time that the store is available again.
 	DefaultMost = 2 * time.Second
 
-	// DefaultBudget is the number of retries per second without the option [Budget].
-	DefaultBudget = 100
+	// DefaultPerSecond is the number of retries per second without the option [PerSecond].
+	DefaultPerSecond = 100
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 	// Redis undo that attempt at once, and try again every second if the server does not answer.
 	ghost = 2 * time.Second
 
-	// burst is the time for which an unused budget is saved.
+	// burst is the time for which unused retries are saved.
 	burst = time.Second
 )
 
@@ -39,7 +39,7 @@ type policy struct {
 	base, most time.Duration
 	perSecond  int
 	onHeld     bool
-	budget     *budget
+	bucket     *bucket
 }
 
 // For sets how long a call is retried. No retry begins later than d after the first fault. If a retried Lock waits for
@@ -53,16 +53,16 @@ func Backoff(base, most time.Duration) Option {
 	return func(p *policy) { p.base, p.most = base, most }
 }
 
-// Budget sets how many retries per second all calls together may make, on all Lockers that one middleware wraps. After
-// a second without retries, that many may be made at once. Further retries wait for their turn. If the turn would come
-// after the time of the call is over, the call fails at once. In an outage, the store thus gets perSecond attempts and
-// those of new calls, however many callers wait. The default, also if perSecond is not positive, is [DefaultBudget].
+// PerSecond sets how many retries per second all calls together may make, on all Lockers that one middleware wraps.
+// After a second without retries, that many may be made at once. Further retries wait for their turn. If the turn would
+// come after the time of the call is over, the call fails at once. In an outage, the store thus gets n attempts and
+// those of new calls, however many callers wait. The default, also if n is not positive, is [DefaultPerSecond].
 //
 // A throttle that drops retries if too many calls fail, such as gRPC's, was rejected. In an outage all calls fail, and
 // even callers that have time to wait would then not be retried.
-func Budget(perSecond int) Option { return func(p *policy) { p.perSecond = perSecond } }
+func PerSecond(n int) Option { return func(p *policy) { p.perSecond = n } }
 
 // OnHeld makes TryLock try again while another owner holds the lock. The pauses and the time limit are the same as
-// after a fault, but these retries do not count for the budget. Lock with a context that ends soon is usually better,
+// after a fault, but these retries are not those of [PerSecond]. Lock with a context that ends soon is usually better,
 // because Lock waits in the order of arrival and is notified, while TryLock polls.
 func OnHeld() Option { return func(p *policy) { p.onHeld = true } }

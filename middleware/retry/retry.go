@@ -11,7 +11,7 @@ import (
 )
 
 // New returns a middleware that retries, as described in the package comment. All Lockers that it wraps share one
-// [Budget].
+// [PerSecond].
 func New(opts ...Option) locker.Middleware {
 	p := policy{}
 	for _, opt := range opts {
@@ -33,9 +33,9 @@ func (p *policy) fill() {
 		p.most = DefaultMost
 	}
 	if p.perSecond <= 0 {
-		p.perSecond = DefaultBudget
+		p.perSecond = DefaultPerSecond
 	}
-	p.budget = &budget{interval: burst / time.Duration(p.perSecond)}
+	p.bucket = &bucket{interval: burst / time.Duration(p.perSecond)}
 }
 
 type retrier struct {

@@ -117,7 +117,7 @@ func TestRetriesEndAtTheLimit(t *testing.T) {
 	}{
 		"by default":   {nil, retry.DefaultFor},
 		"when told to": {with(retry.For(5 * time.Second)), 5 * time.Second},
-		"at nonsense":  {with(retry.For(-1), retry.Backoff(0, -1), retry.Budget(-1)), retry.DefaultFor},
+		"at nonsense":  {with(retry.For(-1), retry.Backoff(0, -1), retry.PerSecond(-1)), retry.DefaultFor},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, tt.opts, func(t *testing.T, s *store, l locker.Locker) {
@@ -170,7 +170,7 @@ func TestTimeSpentWaitingDoesNotCount(t *testing.T) {
 func TestPausesGrowAndSpread(t *testing.T) {
 	const base, most, callers = 100 * time.Millisecond, time.Second, 1000
 	virtual.Test(t, func(t *testing.T) {
-		m := retry.New(retry.Backoff(base, most), retry.Budget(1_000_000))
+		m := retry.New(retry.Backoff(base, most), retry.PerSecond(1_000_000))
 		var mu sync.Mutex
 		sums := make([]time.Duration, 8)
 		firsts := map[time.Duration]bool{}

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// budget is a token bucket. Its state is the time at which the bucket will be full again, as in the "virtual
-// scheduling" form of the generic cell rate algorithm. Each retry takes one token, which moves that time by interval.
-type budget struct {
+// bucket is a token bucket. Its state is the time at which it will be full again, as in the "virtual scheduling" form
+// of the generic cell rate algorithm. Each retry takes one token, which moves that time by interval.
+type bucket struct {
 	interval time.Duration
 
 	mu   sync.Mutex
@@ -16,7 +16,7 @@ type budget struct {
 
 // take takes a token and returns how long to wait for it. It returns false if the wait would end after latest. A zero
 // latest means no limit.
-func (b *budget) take(latest time.Time) (wait time.Duration, ok bool) {
+func (b *bucket) take(latest time.Time) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -34,7 +34,7 @@ func (b *budget) take(latest time.Time) (wait time.Duration, ok bool) {
 }
 
 // giveBack returns a token that was not used, so that calls that were cancelled do not delay later ones.
-func (b *budget) giveBack() {
+func (b *bucket) giveBack() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.full = b.full.Add(-b.interval)

@@ -12,7 +12,7 @@ import (
 	"github.com/golocker/locker/middleware/retry"
 )
 
-// hog takes n tokens from the budget.
+// hog takes n tokens from the bucket.
 func hog(t *testing.T, l locker.Locker, n int) {
 	t.Helper()
 	for i := range n {
@@ -20,10 +20,10 @@ func hog(t *testing.T, l locker.Locker, n int) {
 	}
 }
 
-// The number of retries depends on the budget, not on the number of callers. No caller fails that has enough time.
-func TestBudgetBoundsAStorm(t *testing.T) {
+// The number of retries depends on PerSecond, not on the number of callers. No caller fails that has enough time.
+func TestPerSecondBoundsAStorm(t *testing.T) {
 	const callers, perSecond, outage = 1000, 50, 30 * time.Second
-	bubble(t, with(retry.Budget(perSecond), retry.For(5*time.Minute)), func(t *testing.T, s *store, l locker.Locker) {
+	bubble(t, with(retry.PerSecond(perSecond), retry.For(5*time.Minute)), func(t *testing.T, s *store, l locker.Locker) {
 		up := time.Now().Add(outage)
 		s.on(func(op string, _ int, next func() error) error {
 			if time.Now().Before(up) {
@@ -56,8 +56,8 @@ func TestBudgetBoundsAStorm(t *testing.T) {
 }
 
 // A call does not wait for a turn that would come too late. A turn that is no longer needed goes to other calls.
-func TestUnusedTurnsReturnToTheBudget(t *testing.T) {
-	bubble(t, with(retry.Budget(1), retry.For(10*time.Second)), func(t *testing.T, s *store, l locker.Locker) {
+func TestUnusedTurnsReturnToTheBucket(t *testing.T) {
+	bubble(t, with(retry.PerSecond(1), retry.For(10*time.Second)), func(t *testing.T, s *store, l locker.Locker) {
 		s.on(down)
 		ctx, cancel := context.WithCancel(t.Context())
 		var gaveUp atomic.Int32
