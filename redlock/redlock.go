@@ -71,7 +71,7 @@ func Prefix(p string) Option { return func(o *options) { o.prefix = p } }
 func Names(names ...string) Option { return func(o *options) { o.names = names } }
 
 // Timeout bounds one exchange with one node, and so how long a connection to a node that hangs is kept. It does not
-// bound operations, because they do not wait for a minority. Zero means the default, 5 s.
+// bound operations, because they do not wait for a minority. Zero means the default, [drivers.DefaultTimeout].
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // Budget bounds how long one attempt, extension or release waits for a majority. An attempt waits for at most half of

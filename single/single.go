@@ -71,7 +71,7 @@ func Prefix(p string) Option { return func(o *options) { o.Prefix = p } }
 func Name(name string) Option { return func(o *options) { o.Name = name } }
 
 // Timeout bounds one exchange with the server. A call that takes longer fails with locker.ErrUnavailable. The TTL
-// bounds an acquisition as well. Zero means the default, 5 s.
+// bounds an acquisition as well. Zero means the default, [drivers.DefaultTimeout].
 func Timeout(d time.Duration) Option { return func(o *options) { o.Timeout = d } }
 
 // Logger makes [New] look at the settings of the server once, in the background, and log a warning for each that
@@ -90,8 +90,8 @@ func newOptions(opts []Option) options {
 }
 
 // New returns a Client that keeps its locks on the Redis server behind d. New does not wait for the server: if it is
-// down, the first call that needs it fails. Without [Logger] and [Guard], New sends nothing. Closing the Client closes
-// d.
+// down, the first call that needs it fails. Without [Logger] and [Guard], New sends nothing. If an option cannot be
+// used, every call fails with an error that matches locker.ErrInvalid. Closing the Client closes d.
 func New(d drivers.Driver, opts ...Option) *locker.Client {
 	o := newOptions(opts)
 	if err := o.misuse(d); err != nil {

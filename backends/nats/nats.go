@@ -54,6 +54,9 @@ const (
 
 	// DefaultPrefix is put before every key unless [Prefix] says otherwise.
 	DefaultPrefix = "lock:"
+
+	// DefaultTimeout bounds an exchange unless [Timeout] says otherwise.
+	DefaultTimeout = 5 * time.Second
 )
 
 // Option changes what [New] builds.
@@ -84,10 +87,8 @@ func Prefix(p string) Option { return func(o *options) { o.prefix = p } }
 func Replicas(n int) Option { return func(o *options) { o.replicas = n } }
 
 // Timeout bounds one exchange with the server. A call that takes longer fails with locker.ErrUnavailable. The TTL
-// bounds an acquisition as well. Zero means the default, 5 s.
+// bounds an acquisition as well. Zero means the default, [DefaultTimeout].
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
-
-const defaultTimeout = 5 * time.Second
 
 // New returns a Client that keeps its locks in the JetStream behind js. It sends nothing: the first call that needs
 // the bucket creates it if it does not exist. Closing the Client does not close the connection of js.
@@ -122,7 +123,7 @@ func newBackend(js jetstream.JetStream, opts ...Option) *backend {
 		opt(&o)
 	}
 	if o.timeout <= 0 {
-		o.timeout = defaultTimeout
+		o.timeout = DefaultTimeout
 	}
 	b := &backend{options: o, api: publishPrefix(js.Options()), opens: make(chan struct{}, 1),
 		closing: make(chan struct{})}

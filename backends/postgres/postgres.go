@@ -55,7 +55,8 @@ func Prefix(p string) Option { return func(o *options) { o.prefix = p } }
 func Schema(name string) Option { return func(o *options) { o.schema = name } }
 
 // Timeout bounds one request to the server, and the wait for a connection of the pool before it. A call that takes
-// longer fails with locker.ErrUnavailable. Zero means the default, 5 s.
+// longer fails with locker.ErrUnavailable. Zero means the default,
+// [DefaultTimeout].
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // schemaName matches names that need no quotes anywhere in the text of the functions.
