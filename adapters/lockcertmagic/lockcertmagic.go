@@ -21,7 +21,6 @@ import (
 type Storage struct {
 	certmagic.Storage
 	locker locker.Locker
-	opts   []locker.Option
 
 	mu     sync.Mutex
 	claims map[string]*claim // by name
@@ -33,9 +32,9 @@ type claim struct {
 	over  chan struct{} // closed when the next goroutine may claim the name
 }
 
-// New returns a Storage that acquires its locks from l with opts, and keeps everything else in s.
-func New(s certmagic.Storage, l locker.Locker, opts ...locker.Option) *Storage {
-	return &Storage{Storage: s, locker: l, opts: opts, claims: map[string]*claim{}}
+// New returns a Storage that acquires its locks from l, and keeps everything else in s.
+func New(s certmagic.Storage, l locker.Locker) *Storage {
+	return &Storage{Storage: s, locker: l, claims: map[string]*claim{}}
 }
 
 // String returns what certmagic logs of the storage. Without it, certmagic would log the fields of the one behind it.
@@ -119,7 +118,7 @@ func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Durati
 		return err
 	}
 	_ = lost.Unlock(ctx) // the store may still have the lock, and the next call would wait for its end
-	lease, err := s.locker.Lock(ctx, name, s.opts...)
+	lease, err := s.locker.Lock(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -159,7 +158,7 @@ func (s *Storage) acquire(
 			s.forget(name, mine)
 		}
 	}()
-	lease, err := lock(ctx, name, s.opts...)
+	lease, err := lock(ctx, name)
 	if err != nil {
 		return err
 	}

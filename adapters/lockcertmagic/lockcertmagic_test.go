@@ -281,7 +281,7 @@ func TestRenewLockLease(t *testing.T) {
 // The store may have a lock for longer than its holder.
 func TestRenewLockLeaseDoesNotWaitForItself(t *testing.T) {
 	inVirtualTime(t, func(w *world) {
-		s := lockcertmagic.New(w.Storage, w.client(), locker.MaxHold(time.Minute))
+		s := lockcertmagic.New(w.Storage, locker.Defaults(locker.MaxHold(time.Minute))(w.client()))
 		w.must(s.Lock(w.Context(), name), nil)
 		time.Sleep(time.Minute)
 		if !w.held() {
@@ -312,18 +312,6 @@ func TestUnlockDuringRenewLockLease(t *testing.T) {
 		if w.held() {
 			w.Error("the lock is held after Unlock")
 		}
-	})
-}
-
-func TestOptions(t *testing.T) {
-	inVirtualTime(t, func(w *world) {
-		s := lockcertmagic.New(w.Storage, w.client(), locker.Label("web-7"))
-		w.must(s.Lock(w.Context(), name), nil)
-		_, err := w.other.TryLock(w.Context(), name)
-		if held, ok := errors.AsType[*locker.HeldError](err); !ok || held.Label != "web-7" {
-			t.Errorf("the lock is held otherwise: %v", err)
-		}
-		w.must(s.Unlock(w.Context(), name), nil)
 	})
 }
 

@@ -5,7 +5,8 @@
 //	locktus.New(l).UseIn(composer)
 //
 // l is of a store that all servers share. The names of the locks are the IDs of the uploads, behind the prefix of l. If
-// l is used for other things, too, give it a prefix of its own. Close l after the server has stopped.
+// l is used for other things, too, give it a prefix of its own. TTL and other options of the locks are set with
+// [locker.Defaults]. Close l after the server has stopped.
 //
 // # What is promised
 //

@@ -14,11 +14,10 @@ import (
 // Locker is a handler.Locker with the locks of a [locker.Locker]. Create one with [New].
 type Locker struct {
 	locker locker.Locker
-	opts   []locker.Option
 }
 
-// New returns a Locker that acquires its locks from l with opts.
-func New(l locker.Locker, opts ...locker.Option) *Locker { return &Locker{l, opts} }
+// New returns a Locker that acquires its locks from l.
+func New(l locker.Locker) *Locker { return &Locker{l} }
 
 // UseIn makes composer use l.
 func (l *Locker) UseIn(composer *handler.StoreComposer) { composer.UseLocker(l) }
@@ -36,7 +35,7 @@ type lock struct {
 // Lock implements handler.Lock. It calls requestUnlock once, when another request waits for the upload or when the lock
 // is lost, unless the lock is unlocked before.
 func (k *lock) Lock(ctx context.Context, requestUnlock func()) error {
-	lease, err := k.of.locker.Lock(ctx, k.id, k.of.opts...)
+	lease, err := k.of.locker.Lock(ctx, k.id)
 	if err != nil {
 		return answer(err)
 	}

@@ -198,16 +198,3 @@ func TestAClosedLockerIsUnavailable(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestOptions(t *testing.T) {
-	inVirtualTime(t, func(w *world) {
-		l := w.mustLock(locktus.New(w.client(), locker.Label("web-7")))
-		_, err := w.client().TryLock(w.Context(), id)
-		if held, ok := errors.AsType[*locker.HeldError](err); !ok || held.Label != "web-7" {
-			t.Errorf("the lock is held otherwise: %v", err)
-		}
-		if err := l.Unlock(); err != nil {
-			t.Error(err)
-		}
-	})
-}
