@@ -75,7 +75,7 @@ type Error struct {
 	// was lost. Package rwlock also has "upgrade" and "downgrade", and package once "once".
 	Op  string
 	Key string // the names of several locks are separated by commas
-	Err error
+	Err error  // why it failed; not nil
 }
 
 // Error returns the operation, the key and the text of Err. A long key is cut off.
@@ -87,6 +87,7 @@ func (e *Error) Error() string {
 	return "locker: " + e.Op + " " + strconv.Quote(key) + ": " + e.Err.Error()
 }
 
+// Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
 // HeldError is an error that matches [ErrHeld] and says what the store knows about the holder.
@@ -155,6 +156,7 @@ type NotHeldError struct {
 	Reason LostReason
 }
 
+// Error returns the text of [ErrNotHeld].
 func (e *NotHeldError) Error() string { return ErrNotHeld.Error() }
 
 // Is makes a NotHeldError match [ErrNotHeld].
@@ -233,12 +235,14 @@ const (
 
 // LostError is an error that matches [ErrLost] and has the reason.
 type LostError struct {
-	Reason LostReason
+	Reason LostReason // one of the constants Lost…
+
 	// Err is the error of the last renewal, if Reason is LostExpired and that renewal failed. It is a part of the text.
 	// The LostError does not match what Err matches: a loss is not an outage.
 	Err error
 }
 
+// Error returns a text such as "lock lost: expired: the last renewal failed: …".
 func (e *LostError) Error() string {
 	text := ErrLost.Error() + ": " + string(e.Reason)
 	if e.Err != nil {

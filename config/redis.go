@@ -459,8 +459,8 @@ type Deployment struct {
 	Guard   time.Duration // the longest TTL of all locks; 0: there is no restart guard
 	// Replicas is how many replicas have to confirm a lock. With 0, none has to.
 	Replicas int
-	Prefix   string
-	TTL      time.Duration
+	Prefix   string        // of all keys
+	TTL      time.Duration // of locks without a TTL of their own
 	Timeout  time.Duration // of one exchange
 	Budget   time.Duration // of one operation on a Redlock
 	Servers  []Server      // none if the backend has no Redis servers

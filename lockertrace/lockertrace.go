@@ -51,8 +51,8 @@ type Trace struct {
 
 // Attempt is one attempt to acquire.
 type Attempt struct {
-	Duration time.Duration
-	Err      error // nil if the lock was acquired
+	Duration time.Duration // from the request to the result, including a wait in the store's queue
+	Err      error         // nil if the lock was acquired
 }
 
 // Waiting is what was known about the lock when a call began to wait.
@@ -91,9 +91,9 @@ type Wake struct {
 
 // Vote is the answer of one node of a backend with several nodes.
 type Vote struct {
-	Node     string
-	Op       string // "acquire", "extend", "verify" or "release"
-	Duration time.Duration
+	Node     string        // its name, as in errors
+	Op       string        // "acquire", "extend", "verify" or "release"
+	Duration time.Duration // from the request until the node answered or, if Pending, the operation was decided
 
 	// Err is nil if the node agreed. Otherwise it matches ErrHeld, ErrNotHeld, ErrUnavailable, ErrForeignKey or
 	// ErrInvalid.
