@@ -124,13 +124,17 @@ func playMigrate(ctx context.Context, l locker.Locker, db *sql.DB, runs func(), 
 		"2_second.up.sql": {Data: []byte(ran(2))},
 	}
 	if l != nil {
-		return migrateUp(ctx, l, func(ctx context.Context) (*migrate.Migrate, error) {
+		err := migrateUp(ctx, l, func(ctx context.Context) (*migrate.Migrate, error) {
 			d, err := driver(ctx, db)
 			if err != nil {
 				return nil, err
 			}
 			return opened(files, &pausing{Driver: d, runs: runs, marked: marked})
 		})
+		if n := db.Stats().InUse; n != 0 {
+			return errors.Join(err, fmt.Errorf("%d connections were not given back", n))
+		}
+		return err
 	}
 	d, err := migratepg.WithInstance(db, &migratepg.Config{})
 	if err != nil {

@@ -29,6 +29,7 @@ func migrateUp(ctx context.Context, l locker.Locker, open func(context.Context) 
 		if err != nil {
 			return err
 		}
+		defer m.Close() // gives the connection back
 		if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
 			return err
 		}
@@ -63,7 +64,10 @@ func driver(ctx context.Context, db *sql.DB) (database.Driver, error) {
 	_, begun := conn.ExecContext(ctx, "BEGIN") // postgres takes and releases its own lock while it is opened
 	d, err := postgres.WithConnection(ctx, conn, &postgres.Config{})
 	_, ended := conn.ExecContext(ctx, "COMMIT")
-	return unlocked{d, ctx}, errors.Join(begun, err, ended)
+	if err := errors.Join(begun, err, ended); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return unlocked{d, ctx}, nil
 }
 
 // The programs of the page are functions of this file.
