@@ -26,7 +26,8 @@
 //   - If the key is locked, the task is put off until the lock ends unless its holder renews it, or as [Delay] says.
 //     The same happens if the store of the locks is unavailable. The worker is free for other tasks meanwhile. There is
 //     no order among the tasks that are put off, and asynq looks for those whose time has come once per
-//     DelayedTaskCheckInterval.
+//     DelayedTaskCheckInterval, by default 5 s. So with a TTL of 10 s, a task may begin 15 s after its key has become
+//     free. If tasks are shorter than that, set this field of asynq.Config and Delay to about the length of a task.
 //   - asynq decides by its Config what an error means, so [Middleware] needs [Config]: with it, a task that was put off
 //     is not counted as a failure, and none of its retries is used up. Without it, asynq counts a failure and waits
 //     longer each time, until the last attempt.
@@ -53,8 +54,9 @@
 //
 // The lock ends with its TTL, and other tasks with its key are processed. asynq retries the task that was interrupted,
 // and counts a failure, when its own lease of 30 s has been over for 30 s and the recoverer of a server looks, which it
-// does when the server starts and once a minute. If the first process only stood still, or had lost its connection to
-// asynq's Redis, its handler may still run then. While it holds the lock, the retry is put off.
+// does when the server starts and once a minute. Then the task waits as the RetryDelayFunc of asynq.Config says, 15 to
+// 45 s by default for the first retry. If the first process only stood still, or had lost its connection to asynq's
+// Redis, its handler may still run then. While it holds the lock, the retry is put off.
 //
 // [asynq]: https://github.com/hibiken/asynq
 package lockasynq

@@ -36,7 +36,8 @@
 // error matches once.ErrElsewhere if another instance has the tick, which is usual, once.ErrTooLate if the instance is
 // later than the window of a minute, [ErrNoTick] if the run is of no tick, and locker.ErrUnavailable if the store is
 // down. gocron does not ask again, so such a tick is missed unless another instance gets through. Package
-// middleware/retry asks again.
+// middleware/retry asks again. gocron plans the next run of the job only when the Locker has answered, so an instance
+// misses the ticks that fall due meanwhile. retry.For limits that time.
 //
 // # Loss and crashes
 //
