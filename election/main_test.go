@@ -10,15 +10,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+// internal/testing/electiontest has the tests on real servers.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	key = "shard-7"

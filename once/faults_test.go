@@ -5,21 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/lockertest"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/once"
-	"github.com/golocker/locker/redlock"
 )
 
 func faulty() locker.Backend { return lockertest.NewStore() }
@@ -261,67 +256,4 @@ func TestAnswerIsLost(t *testing.T) {
 			})
 		})
 	}
-}
-
-// On a Redlock, instances that ask at the same moment refuse each other. One of them has the tick in the end.
-func TestInstancesOfARedlockAskAtTheSameMoment(t *testing.T) {
-	const ticks, instances = 200, 5
-	seed := rand.Uint64()
-	withFleet(t, inMemory, func(w *fleet) {
-		nodes := simnode.NewNodes(3)
-		var mu sync.Mutex
-		draw := rand.New(rand.NewPCG(seed, 0))
-		late := func() {
-			mu.Lock()
-			d := time.Duration(draw.IntN(int(5 * time.Millisecond)))
-			mu.Unlock()
-			time.Sleep(d)
-		}
-		network := func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
-			late()
-			defer late()
-			return execute(), nil
-		}
-		plain := map[time.Time]int{}
-		var all sync.WaitGroup
-		for range instances {
-			ds := make([]drivers.Driver, len(nodes))
-			for n := range nodes {
-				ds[n] = nodes[n].Driver(network)
-			}
-			c, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
-			if err != nil {
-				w.Fatal(err)
-			}
-			defer func() { _ = c.Close() }() // not in a Cleanup: the clock of the bubble stands still then
-			i := &instance{fleet: w, client: c, locker: c}
-			all.Go(func() {
-				for n := range ticks {
-					tick := w.tick.Add(time.Duration(n) * time.Minute)
-					i.until(tick)
-					if outcome, err := i.at(tick, nil); err != nil || outcome != once.Ran && outcome != once.Elsewhere {
-						w.Errorf("%s, %v", outcome, err)
-					}
-					i.until(tick.Add(30 * time.Second))
-					if lease, err := c.TryLock(w.Context(), "plain"); err == nil {
-						mu.Lock()
-						plain[tick]++
-						mu.Unlock()
-						time.Sleep(time.Second)
-						_ = lease.Unlock(w.Context())
-					}
-				}
-			})
-		}
-		all.Wait()
-		for n := range ticks {
-			if tick := w.tick.Add(time.Duration(n) * time.Minute); w.times(tick) != 1 {
-				w.Errorf("%v was run %d times", tick, w.times(tick))
-			}
-		}
-		w.Logf("at %d of %d ticks, nobody got a plain lock by TryLock", ticks-len(plain), ticks)
-		if w.Failed() {
-			w.Logf("seed %d", seed)
-		}
-	})
 }

@@ -6,17 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/testing/oncetest"
-	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/once"
 )
 
-func TestMain(m *testing.M) {
-	oncetest.Main()
-	redistest.Main(m)
-}
+// internal/testing/oncetest has the tests on real servers and on a Redlock.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	key    = "report"

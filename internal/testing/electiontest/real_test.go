@@ -1,4 +1,6 @@
-package election_test
+// Package electiontest tests package election on real servers. It is not in that package because go mod tidy writes
+// into the go.sum of a program what the tests of the packages that it uses need.
+package electiontest
 
 import (
 	"context"
@@ -16,6 +18,8 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/lockertrace"
 )
+
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 const hangLimit = 30 * time.Second // of these tests, for a machine that is busy
 

@@ -1,4 +1,4 @@
-package once_test
+package oncetest_test
 
 import (
 	"testing"
@@ -7,6 +7,11 @@ import (
 	"github.com/golocker/locker/internal/testing/oncetest"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
+
+func TestMain(m *testing.M) {
+	oncetest.Main()
+	redistest.Main(m)
+}
 
 func TestInstanceIsKilled(t *testing.T) {
 	t.Parallel()
