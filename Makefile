@@ -16,8 +16,9 @@ TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/
 # Modules of outside authors. Their suites mostly wait, and they cannot use internal/testing/virtual.
 OUTSIDE = examples/custombackend examples/customdriver
 
-# Adapters bring the libraries that they plug into, whose compilation takes minutes. They belong to make test-long.
-ADAPTERS = $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod compat/*/go.mod))
+# Adapters bring the libraries that they plug into, whose compilation takes minutes. They belong to make test-long. The
+# first module has their tests on servers, the others those that need no store.
+ADAPTERS = internal/testing/adapters $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod compat/*/go.mod))
 
 # go run ./internal/testing/retest runs go test. It runs a test that failed ten times more, alone. If that test passes
 # every time, it is printed as FLAKY and the run goes on.
@@ -94,7 +95,7 @@ trials.long: # the simulation runs in virtual time, on one processor
 	$(GOTEST) -C $(TRIALS) $(LONG) ./cluster ./faults ./history ./recovery ./sentinel
 	$(GOTEST) -C $(TRIALS) $(LONG) $(PART) ./sim
 everystore.long:
-	$(GOTEST) -C internal/testing/trials/everystore $(LONG) . ./requests
+	$(GOTEST) -C internal/testing/trials/everystore $(LONG) .
 processors.long:
 	$(GOTEST) $(LONG) -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
 newest.long:

@@ -8,19 +8,16 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/jonboulle/clockwork"
+	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/adapters/lockgocron"
-	"github.com/golocker/locker/internal/testing/instance"
-	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
 
-func TestMain(m *testing.M) {
-	instance.Main(play)
-	redistest.Main(m)
-}
+// internal/testing/adapters/lockgocron has the tests that need a store.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fleet is several instances in virtual time, which share a store, and what they have done.
 type fleet struct {

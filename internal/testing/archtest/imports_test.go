@@ -31,9 +31,8 @@ var rules = map[string]struct {
 	"/internal/slots": {[]string{module}, "it knows the interface and no store"},
 	"/adapters/lockcertmagic": {[]string{module, "github.com/caddyserver/certmagic"},
 		"an adapter knows the interface and no store"},
-	"/adapters/locktus":    {[]string{module, "github.com/tus/tusd/v2"}, "an adapter knows the interface and no store"},
-	"/adapters/migrations": {nil, "it has no code"},
-	"/internal/postpone":   {[]string{module}, "it knows the interface and no store, and no queue of jobs"},
+	"/adapters/locktus":  {[]string{module, "github.com/tus/tusd/v2"}, "an adapter knows the interface and no store"},
+	"/internal/postpone": {[]string{module}, "it knows the interface and no store, and no queue of jobs"},
 	"/adapters/lockriver": {[]string{module, module + "/internal/postpone", "github.com/riverqueue/river"},
 		"it knows the interface and no store"},
 	"/adapters/lockasynq": {[]string{module, module + "/internal/postpone", "github.com/hibiken/asynq"},
@@ -131,7 +130,8 @@ var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conf
 	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/placestest",
 	"/internal/testing/instance", "/internal/testing/oncetest", "/internal/testing/testserver",
 	"/internal/testing/storeurl", "/internal/testing/short", "/internal/testing/steady", "/internal/testing/trials/sim",
-	"/internal/testing/trials/serve", "/internal/testing/trials/everystore/deployment"}
+	"/internal/testing/trials/serve", "/internal/testing/trials/everystore/deployment",
+	"/internal/testing/adapters"}
 
 func under(path string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })

@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/golocker/locker v0.0.0
-	github.com/golocker/locker/adapters/lockgrpc v0.0.0
 	github.com/golocker/locker/backends/etcd v0.0.0
 	github.com/golocker/locker/backends/nats v0.0.0
 	github.com/golocker/locker/backends/postgres v0.0.0
@@ -12,8 +11,6 @@ require (
 	github.com/golocker/locker/internal/testing/trials v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	go.uber.org/goleak v1.3.0
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d
-	google.golang.org/grpc v1.83.2
 )
 
 require (
@@ -47,12 +44,12 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
+	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.11 // indirect
 )
 
 replace github.com/golocker/locker => ../../../..
-
-replace github.com/golocker/locker/adapters/lockgrpc => ../../../../adapters/lockgrpc
 
 replace github.com/golocker/locker/backends/etcd => ../../../../backends/etcd
 

@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -15,7 +14,7 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
-	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/internal/testing/adapters"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/redistest"
@@ -34,14 +33,7 @@ var stores = map[string]func(t *testing.T) server{
 	},
 	"PostgreSQL": func(t *testing.T) server {
 		s := pgtest.Start(t)
-		db, err := pgx.Connect(t.Context(), s.URL("postgres"))
-		if err == nil {
-			_, err = postgres.Migrate(t.Context(), db)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = db.Close(t.Context())
+		adapters.Migrate(t, s.URL("postgres"))
 		return server{s.URL("postgres"), s.Kill, s.Restart}
 	},
 }

@@ -4,13 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/golocker/locker/internal/testing/adapters"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/storeurl"
 )
 
 // onStores runs f with each store of locks.
 func onStores(t *testing.T, f func(t *testing.T, url string, s storeurl.Server)) {
-	for name, start := range storeurl.Servers(migrate) {
+	for name, start := range adapters.Servers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url, s := start(t)

@@ -9,19 +9,24 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/adapters/lockgocron"
-	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all"
 	"github.com/golocker/locker/election"
+	"github.com/golocker/locker/internal/testing/adapters"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/storeurl"
 	"github.com/golocker/locker/once"
 )
+
+func TestMain(m *testing.M) {
+	instance.Main(play)
+	redistest.Main(m)
+}
 
 // What an instance does with a job that is due each second.
 const (
@@ -92,29 +97,16 @@ func (l *telling) TryLock(ctx context.Context, key string, opts ...locker.Option
 	return lease, err
 }
 
-// server is a server that keeps its data when it is killed.
-type server interface {
-	Kill()
-	Restart()
-}
-
 func TestProcesses(t *testing.T) {
-	for name, start := range map[string]func(t *testing.T) (url string, s server){
-		"Redis": func(t *testing.T) (string, server) {
+	for name, start := range map[string]func(t *testing.T) (url string, s storeurl.Server){
+		"Redis": func(t *testing.T) (string, storeurl.Server) {
 			s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 			return "redis://" + s.Addr(), s
 		},
-		"PostgreSQL": func(t *testing.T) (string, server) {
+		"PostgreSQL": func(t *testing.T) (string, storeurl.Server) {
 			s := pgtest.Start(t, "fsync=on")
 			url := s.URL("postgres")
-			db, err := pgx.Connect(t.Context(), url)
-			if err == nil {
-				_, err = postgres.Migrate(t.Context(), db)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = db.Close(t.Context())
+			adapters.Migrate(t, url)
 			return url, s
 		},
 	} {
@@ -161,7 +153,7 @@ func leaderKilled(t *testing.T, url string) {
 
 // down tests that two instances agree on the ticks, and that one of them is granted each, before the server dies and
 // when it is back.
-func down(t *testing.T, url string, s server) {
+func down(t *testing.T, url string, s storeurl.Server) {
 	lines := watch(t, instance.Start(t, runs, url), instance.Start(t, runs, url))
 	next := func() (what, key string) {
 		line, ok := <-lines

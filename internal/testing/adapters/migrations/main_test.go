@@ -22,9 +22,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"
-	_ "github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
@@ -187,12 +185,4 @@ func connect(tb testing.TB, url string) *pgxpool.Pool {
 	}
 	tb.Cleanup(pool.Close)
 	return pool
-}
-
-// migrateLocks makes the tables of locks.
-func migrateLocks(tb testing.TB, url string) {
-	tb.Helper()
-	if _, err := postgres.Migrate(tb.Context(), connect(tb, url)); err != nil {
-		tb.Fatal(err)
-	}
 }

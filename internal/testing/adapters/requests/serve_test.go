@@ -15,7 +15,6 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/adapters/lockgrpc"
 	"github.com/golocker/locker/adapters/lockhttp"
-	_ "github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/internal/testing/instance"

@@ -9,13 +9,11 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/adapters/lockasynq"
-	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"
-	_ "github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/internal/testing/adapters"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/storeurl"
@@ -193,23 +191,10 @@ func (w *tasks) age(queue, name string) {
 	}
 }
 
-// migrate makes the tables of locks in PostgreSQL.
-func migrate(tb testing.TB, url string) {
-	tb.Helper()
-	pool, err := pgxpool.New(tb.Context(), url)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer pool.Close()
-	if _, err := postgres.Migrate(tb.Context(), pool); err != nil {
-		tb.Fatal(err)
-	}
-}
-
 // onStores runs f for each kind of store, beside each other.
 func onStores(t *testing.T, f func(w *tasks, locks string, store storeurl.Server)) {
 	t.Parallel()
-	for name, start := range storeurl.Servers(migrate) {
+	for name, start := range adapters.Servers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newTasks(t)

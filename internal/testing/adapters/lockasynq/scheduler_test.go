@@ -3,7 +3,9 @@ package lockasynq_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,10 +13,44 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/storeurl"
 )
+
+// schedule is that of the adapter's example.
+func schedule(
+	ctx context.Context, l locker.Locker, redis asynq.RedisConnOpt, register func(s *asynq.Scheduler) error,
+) error {
+	return election.Run(ctx, l, "scheduler", election.Config{
+		OnElected: func(ctx context.Context, _ election.Term) error {
+			s := asynq.NewScheduler(redis, nil) // a new one for each term, because it starts only once
+			defer s.Shutdown()                  // it returns when nothing is being enqueued any more
+			if err := errors.Join(register(s), s.Start()); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return nil
+		},
+	})
+}
+
+func TestTheExampleShowsThisScheduler(t *testing.T) {
+	var functions []string
+	for _, path := range []string{"scheduler_test.go", "../../../../adapters/lockasynq/example_test.go"} {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, function, _ := strings.Cut(string(source), "\nfunc schedule(")
+		function, _, _ = strings.Cut(function, "\n}\n")
+		functions = append(functions, function)
+	}
+	if functions[0] == "" || functions[0] != functions[1] {
+		t.Errorf("the functions differ:\n%s", strings.Join(functions, "\n"))
+	}
+}
 
 // playScheduler is an instance that schedules a task per second in a queue: while it leads, or all the time if l is
 // nil. It says "stands" at the beginning, and "leads" when a term begins. It ends when the test says so.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/golocker/locker/internal/testing/adapters"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/storeurl"
@@ -70,7 +71,7 @@ func (w *world) mustHaveRun(want string) {
 // onStores runs f with each tool and each store of locks.
 func onStores(t *testing.T, f func(w *world, s storeurl.Server)) {
 	for tool := range tools {
-		for store, start := range storeurl.Servers(migrateLocks) {
+		for store, start := range adapters.Servers() {
 			t.Run(fmt.Sprintf("%s, locks on %s", tool, store), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t, tool)
@@ -107,7 +108,7 @@ func TestLocksBehindTheSamePgBouncer(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, tool)
 			w.locks = w.bouncer + "&default_query_exec_mode=exec"
-			migrateLocks(t, w.locks)
+			adapters.Migrate(t, w.locks)
 			testEachMigrationRunsOnce(w)
 		})
 	}

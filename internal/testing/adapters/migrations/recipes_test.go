@@ -76,7 +76,7 @@ func TestThePageShowsTheseRecipes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile("../../docs/adapters.md")
+	page, err := os.ReadFile("../../../../docs/adapters.md")
 	if err != nil {
 		t.Fatal(err)
 	}

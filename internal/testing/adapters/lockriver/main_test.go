@@ -19,9 +19,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/adapters/lockriver"
-	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"
-	_ "github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/redistest"
@@ -232,17 +230,4 @@ func snoozes(row *rivertype.JobRow) (n int) {
 	_ = json.Unmarshal(row.Metadata, &metadata)
 	n, _ = strconv.Atoi(string(metadata["snoozes"]))
 	return n
-}
-
-// migrate makes the tables of locks in PostgreSQL.
-func migrate(tb testing.TB, url string) {
-	tb.Helper()
-	pool, err := pgxpool.New(tb.Context(), url)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer pool.Close()
-	if _, err := postgres.Migrate(tb.Context(), pool); err != nil {
-		tb.Fatal(err)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golocker/locker/internal/testing/adapters"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/storeurl"
 )
@@ -140,7 +141,7 @@ func (f *fleet) interrupted(r *response) {
 
 // onStores runs f with each store of locks.
 func onStores(t *testing.T, f func(f *fleet, s storeurl.Server)) {
-	for name, start := range storeurl.Servers(migrate) {
+	for name, start := range adapters.Servers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url, s := start(t)

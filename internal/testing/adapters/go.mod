@@ -1,0 +1,85 @@
+module github.com/golocker/locker/internal/testing/adapters
+
+go 1.26.0
+
+require (
+	github.com/caddyserver/certmagic v0.25.6
+	github.com/go-co-op/gocron/v2 v2.21.2
+	github.com/golang-migrate/migrate/v4 v4.20.1
+	github.com/golocker/locker v0.0.0
+	github.com/golocker/locker/adapters/lockasynq v0.0.0
+	github.com/golocker/locker/adapters/lockcertmagic v0.0.0
+	github.com/golocker/locker/adapters/lockgocron v0.0.0
+	github.com/golocker/locker/adapters/lockgrpc v0.0.0
+	github.com/golocker/locker/adapters/lockriver v0.0.0
+	github.com/golocker/locker/adapters/locktus v0.0.0
+	github.com/golocker/locker/backends/postgres v0.0.0
+	github.com/hibiken/asynq v0.26.0
+	github.com/jackc/pgx/v5 v5.12.0
+	github.com/pressly/goose/v3 v3.30.0
+	github.com/riverqueue/river v0.51.2
+	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.2
+	github.com/riverqueue/river/rivertype v0.51.2
+	github.com/tus/tusd/v2 v2.9.1
+	go.uber.org/goleak v1.3.0
+	go.uber.org/zap v1.28.0
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c
+	google.golang.org/grpc v1.85.0
+)
+
+require (
+	github.com/caddyserver/zerossl v0.1.6 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/gomodule/redigo v1.9.2 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/jonboulle/clockwork v0.5.0 // indirect
+	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
+	github.com/lib/pq v1.10.9 // indirect
+	github.com/libdns/libdns v1.1.1 // indirect
+	github.com/mfridman/interpolate v0.0.2 // indirect
+	github.com/mholt/acmez/v3 v3.1.7 // indirect
+	github.com/miekg/dns v1.1.73 // indirect
+	github.com/redis/go-redis/v9 v9.22.0 // indirect
+	github.com/redis/rueidis v1.0.69 // indirect
+	github.com/riverqueue/river/riverdriver v0.51.2 // indirect
+	github.com/riverqueue/river/rivershared v0.51.2 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
+	github.com/sethvargo/go-retry v0.5.0 // indirect
+	github.com/spf13/cast v1.10.0 // indirect
+	github.com/tidwall/gjson v1.20.0 // indirect
+	github.com/tidwall/match v1.2.0 // indirect
+	github.com/tidwall/pretty v1.2.1 // indirect
+	github.com/tidwall/sjson v1.2.5 // indirect
+	github.com/zeebo/blake3 v0.2.4 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
+	go.uber.org/multierr v1.11.0 // indirect
+	go.uber.org/zap/exp v0.3.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.6 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/exp v0.0.0-20261109185158-a52e3aef5920 // indirect
+	golang.org/x/net v0.62.0 // indirect
+	golang.org/x/sync v0.25.0 // indirect
+	golang.org/x/sys v0.50.0 // indirect
+	golang.org/x/text v0.44.0 // indirect
+	golang.org/x/time v0.15.0 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)
+
+replace github.com/golocker/locker => ../../..
+
+replace github.com/golocker/locker/adapters/lockasynq => ../../../adapters/lockasynq
+
+replace github.com/golocker/locker/adapters/lockcertmagic => ../../../adapters/lockcertmagic
+
+replace github.com/golocker/locker/adapters/lockgocron => ../../../adapters/lockgocron
+
+replace github.com/golocker/locker/adapters/lockgrpc => ../../../adapters/lockgrpc
+
+replace github.com/golocker/locker/adapters/lockriver => ../../../adapters/lockriver
+
+replace github.com/golocker/locker/adapters/locktus => ../../../adapters/locktus
+
+replace github.com/golocker/locker/backends/postgres => ../../../backends/postgres
