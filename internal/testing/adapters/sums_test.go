@@ -51,8 +51,8 @@ func TestTestsOfAdaptersNeedNoOtherModules(t *testing.T) {
 			tested, _ := linked(t, dir, append([]string{"-test"}, ours...)...)
 			for module := range tested {
 				if !needed[module] && module != "go.uber.org/goleak" {
-					t.Errorf("its tests, or those of %s, need %s: move what needs a store to internal/testing/adapters",
-						strings.Join(ours, ", "), module)
+					t.Errorf("its tests, or those of what it uses of the library, need %s: move what needs a store to "+
+						"internal/testing/adapters", module)
 				}
 			}
 			if !needed[library] || !tested["go.uber.org/goleak"] {
