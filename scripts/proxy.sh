@@ -49,8 +49,8 @@ module_of() { if [ -e "$root/$1/go.mod" ] && [ "$1" != . ]; then echo "$module/$
 
 # packages_of UNIT prints the packages of it that programs may import.
 packages_of() {
-  GOFLAGS='' GOMODCACHE=$cache go -C "$root/$1" list -find -f '{{if and .GoFiles (ne .Name "main")}}{{.ImportPath}}{{end}}' ./... |
-    grep . | grep -vE '/internal(/|$)'
+  local public='{{if and .GoFiles (ne .Name "main")}}{{.ImportPath}}{{end}}'
+  GOFLAGS='' GOMODCACHE=$cache go -C "$root/$1" list -find -f "$public" ./... | grep . | grep -vE '/internal(/|$)'
 }
 
 upstream=$(go env GOPROXY)
