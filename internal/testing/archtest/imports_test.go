@@ -31,6 +31,8 @@ var rules = map[string]struct {
 	"/internal/slots": {[]string{module}, "it knows the interface and no store"},
 	"/adapters/lockcertmagic": {[]string{module, "github.com/caddyserver/certmagic"},
 		"an adapter knows the interface and no store"},
+	"/adapters/lockkube": {[]string{module, "k8s.io/apimachinery/pkg/apis/meta/v1",
+		"k8s.io/client-go/tools/leaderelection/resourcelock"}, "it knows the interface of client-go, and no store"},
 	"/adapters/locktus":  {[]string{module, "github.com/tus/tusd/v2"}, "an adapter knows the interface and no store"},
 	"/internal/postpone": {[]string{module}, "it knows the interface and no store, and no queue of jobs"},
 	"/adapters/lockriver": {[]string{module, module + "/internal/postpone", "github.com/riverqueue/river"},
