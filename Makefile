@@ -2,7 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: quick test test-long newest test-server compat lint verify fuzz sim mutants model bench bench-smoke
+.PHONY: quick test test-long newest test-server compat lint verify api fuzz sim mutants model bench bench-smoke
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
@@ -121,12 +121,12 @@ SERVERS ?=
 compat: ## the tests that depend on the server, on all SERVERS: rows for docs/compatibility.md, up to an hour
 	@scripts/compat $(SERVERS)
 
-# The version that docs/releasing.md promises, and the modules that programs with it may import. A newer go command
+# The version that VERSIONING.md promises, and the modules that programs with it may import. A newer go command
 # compiles what uses newer packages of the standard library, whatever go.mod says, so an older one is downloaded.
 OLDEST_GO = go1.25.0
 OLDEST = . drivers/valkey backends/postgres adapters/lockgrpc
 
-verify: ## formatting, vet, tidy go.mod, of all modules, and a build by the oldest Go: quick, needs nothing installed
+verify: ## formatting, vet, tidy go.mod and the API of all modules, and a build by the oldest Go: needs nothing installed
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
 	@for m in $(MODULES); do echo "$$m: vet, tidy"; go -C $$m vet ./... && go -C $$m mod tidy -diff || exit 1; done
 	@set -ex; for m in . drivers/valkey; do \
@@ -134,6 +134,11 @@ verify: ## formatting, vet, tidy go.mod, of all modules, and a build by the olde
 	done
 	@for m in $(OLDEST); do echo "$$m: $(OLDEST_GO), 32 bits"; \
 		GOARCH=386 GOTOOLCHAIN=$(OLDEST_GO) go -C $$m build ./... || exit 1; done
+	@echo "what the modules export, beside api/*.txt"
+	@go run ./internal/testing/api
+
+api: ## after a change of what a module exports: its list in the directory api
+	go run ./internal/testing/api -update
 
 lint: ## golangci-lint of all modules, built from source on first use
 	@for m in $(MODULES); do echo "$$m: lint"; (cd $$m && $(LINT) run ./...) || exit 1; done

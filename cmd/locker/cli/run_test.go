@@ -172,6 +172,17 @@ func TestInheritedFilesAreLeftAlone(t *testing.T) {
 	assert.Regexp(t, `^three four \d+\n$`, p.out.String())
 }
 
+// TestExitCodesStay checks the codes by their numbers, which scripts of users have. The other tests have the names.
+func TestExitCodesStay(t *testing.T) {
+	for code, want := range map[int]int{
+		exitWarn: 1, exitFail: 2, // of doctor
+		exit.Usage: 64, exit.Data: 65, exit.Unavailable: 69, exit.Software: 70, exit.OSErr: 71, exit.Held: 75,
+		exit.Config: 78, exit.Lost: 79, exit.NotRunnable: 126, exit.NotFound: 127, exit.Signal: 128,
+	} {
+		assert.Equal(t, want, code)
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
