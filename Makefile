@@ -56,7 +56,7 @@ library.short: # the longest packages first
 	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
 		./drivers/rueidis ./...
 elections.short: # on few stores
-	$(GOTEST) -C internal/testing/trials/everystore $(SHORT) -p 1 ./elections ./soak
+	$(GOTEST) -C internal/testing/trials/everystore $(SHORT) -p 1 ./stored ./elections ./soak
 allocations.short: # with garbage collected as usual
 	GOGC=100 $(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single
 $(TESTED:%=%.short): %.short: # the tests of one module

@@ -127,7 +127,8 @@ var free = []string{"/examples", "/benchmarks", "/internal/testing"}
 
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
-	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/instance", "/internal/testing/virtual",
+	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/golden",
+	"/internal/testing/virtual",
 	"/internal/testing/etcdtest",
 	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/placestest",
 	"/internal/testing/instance", "/internal/testing/oncetest", "/internal/testing/testserver",

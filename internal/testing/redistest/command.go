@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,6 +103,42 @@ func (s *Server) CPU(tb testing.TB) (used time.Duration) {
 func (s *Server) Left(tb testing.TB) []string {
 	tb.Helper()
 	return wire.Left(s.Keys(tb, "*"), func(key string) []string { return s.Fields(tb, key) })
+}
+
+// Dump returns what the server has: a line for each string, and for each element of a hash or a sorted set, sorted by
+// their keys.
+func (s *Server) Dump(tb testing.TB) string {
+	tb.Helper()
+	var b strings.Builder
+	for _, key := range s.Keys(tb, "*") {
+		lasts := "for ever"
+		if s.PTTL(tb, key) >= 0 {
+			lasts = "expires"
+		}
+		kind := s.Cmd(tb, "TYPE", key)
+		line := func(element string) { fmt.Fprintf(&b, "%s (%s, %s): %s\n", key, kind, lasts, element) }
+		pairs := func(all any) {
+			var lines []string
+			for pair := range slices.Chunk(all.([]any), 2) {
+				lines = append(lines, fmt.Sprintf("%s = %s", pair[0], pair[1]))
+			}
+			slices.Sort(lines)
+			for _, l := range lines {
+				line(l)
+			}
+		}
+		switch kind {
+		case "string":
+			line(fmt.Sprint(s.Cmd(tb, "GET", key)))
+		case "hash":
+			pairs(s.Cmd(tb, "HGETALL", key))
+		case "zset":
+			pairs(s.Cmd(tb, "ZRANGE", key, 0, -1, "WITHSCORES"))
+		default:
+			line("…")
+		}
+	}
+	return b.String()
 }
 
 // Keys returns the keys that match pattern ("*" for all), sorted. It uses SCAN, so keys that are added or removed
