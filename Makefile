@@ -134,8 +134,8 @@ verify: ## formatting, vet, tidy go.mod and the API of all modules, and a build 
 	done
 	@for m in $(OLDEST); do echo "$$m: $(OLDEST_GO), 32 bits"; \
 		GOARCH=386 GOTOOLCHAIN=$(OLDEST_GO) go -C $$m build ./... || exit 1; done
-	@echo "what the modules export, beside api/*.txt"
-	@go run ./internal/testing/api
+	@echo "what the modules export, beside api/*.txt and the last release"
+	@go run ./internal/testing/api && scripts/apidiff
 
 api: ## after a change of what a module exports: its list in the directory api
 	go run ./internal/testing/api -update
