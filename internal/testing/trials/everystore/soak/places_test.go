@@ -50,26 +50,35 @@ func newGoal(t *testing.T) goal {
 func TestPlaces(t *testing.T) {
 	g := newGoal(t)
 	onStores(t, g.all, func(tr *trial) {
-		for _, of := range semaphores {
-			tr.judge.permits(of.key, slices.Max(of.limits))
-		}
+		tr.boundPlaces()
 		began := time.Now()
 		tr.begin(16, plan{Work: ofPlaces})
 		tr.disturb(tr.until(g))
 		tr.goesOn()
 		took := time.Since(began)
 		tr.end()
-		var locks []string
-		for _, of := range semaphores {
-			locks = append(locks, semaphore.New(nil, slices.Max(of.limits)).Locks(of.key)...)
-		}
-		for _, key := range shelves {
-			locks = append(locks, rwlock.New(nil).Locks(key)...)
-		}
-		tr.nothingLeft(locks)
+		tr.nothingLeft(locksOfPlaces())
 		tr.verdict()
 		tr.report(began, took)
 	})
+}
+
+// boundPlaces tells the judge how many permits there are.
+func (tr *trial) boundPlaces() {
+	for _, of := range semaphores {
+		tr.judge.permits(of.key, slices.Max(of.limits))
+	}
+}
+
+// locksOfPlaces returns the names of all locks that permits, shared and exclusive locks are made of.
+func locksOfPlaces() (locks []string) {
+	for _, of := range semaphores {
+		locks = append(locks, semaphore.New(nil, slices.Max(of.limits)).Locks(of.key)...)
+	}
+	for _, key := range shelves {
+		locks = append(locks, rwlock.New(nil).Locks(key)...)
+	}
+	return locks
 }
 
 // until returns a function that reports whether the goal is reached. It fails the test if nobody acquires anything any

@@ -46,7 +46,8 @@ func onStores(t *testing.T, all bool, f func(tr *trial)) {
 			continue
 		}
 		t.Run(d.Name, func(t *testing.T) {
-			f(&trial{T: t, judge: newJudge(), store: d.Start(t), forgets: d.Name == guarded.Name})
+			forgets := d.Name == guarded.Name
+			f(&trial{T: t, judge: newJudge(), store: d.Start(t), forgets: forgets, others: map[int]bool{}})
 		})
 	}
 }

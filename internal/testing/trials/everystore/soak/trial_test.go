@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -35,6 +36,7 @@ type trial struct {
 	forgets bool // servers may forget
 	all     []*process
 	number  int            // of processes so far
+	others  map[int]bool   // the processes with another program than this one
 	faults  map[string]int // how often each was
 	outages []stretch      // the times of faults
 }
@@ -169,7 +171,8 @@ func (tr *trial) start(p plan, relays []*testserver.Relay) *process {
 	tr.Helper()
 	tr.number++
 	p.Who = tr.number
-	one := &process{plan: p, cmd: exec.Command(os.Args[0]), relays: relays}
+	tr.others[p.Who] = p.program != ""
+	one := &process{plan: p, cmd: exec.Command(cmp.Or(p.program, os.Args[0])), relays: relays}
 	text, err := json.Marshal(p)
 	if err != nil {
 		tr.Fatal(err)

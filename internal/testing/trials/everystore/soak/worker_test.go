@@ -26,6 +26,8 @@ type plan struct {
 	URL   string
 	Work  work
 	Limit int // of permits, if Work is onePermit
+
+	program string // of the worker; empty: this one
 }
 
 // work is what a process does.

@@ -1,0 +1,117 @@
+package soak
+
+import (
+	"cmp"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	// upgradeEnv is how long each store is tried, such as 1m. Without it, one store is, for seconds, and the other
+	// program is this one.
+	upgradeEnv = "LOCKER_UPGRADE"
+	// fromEnv is the commit of the other program. By default, it is that of the last release, and before the first
+	// release the commit before this one.
+	fromEnv = "LOCKER_UPGRADE_FROM"
+)
+
+// Programs of two releases use the same locks during a rolling upgrade, while processes, servers and networks fail. It
+// holds what holds for programs of one release.
+//
+// The other program is the test of its own commit, with the library and the worker of that time. So the API may have
+// changed since, but not what a plan and a word say.
+func TestUpgrade(t *testing.T) {
+	duration, other := 4*time.Second, os.Args[0]
+	text := os.Getenv(upgradeEnv)
+	if text != "" {
+		var err error
+		if duration, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+		other = build(t)
+	}
+	onStores(t, text != "", func(tr *trial) {
+		tr.boundPlaces()
+		for _, w := range []work{ofLocks, ofPlaces} {
+			tr.begin(4, plan{Work: w, program: other})
+		}
+		old := func(s *span) bool { return tr.others[s.who] }
+		tr.await(now(), 20, "an old program had a lock", old)
+		upgrade := func(from int) { // every second process
+			for i := from; i < len(tr.all); i += 2 {
+				p := tr.all[i].plan
+				p.program = ""
+				tr.replace(i, p, i%4 == 3)
+			}
+			tr.await(now(), 20, "a new program had a lock", func(s *span) bool { return !old(s) })
+		}
+		upgrade(1)
+		end := time.Now().Add(duration)
+		tr.disturb(func() bool { return !time.Now().Before(end) })
+		tr.await(now(), 20, "an old program had a lock beside new ones", old)
+		upgrade(0)
+		tr.end()
+		tr.lockEach()
+		tr.nothingLeft(locksOfPlaces())
+		tr.verdict()
+
+		relied := func(s *span) bool { return s.last > 0 }
+		n, of := tr.judge.count(relied), tr.judge.count(func(s *span) bool { return relied(s) && old(s) })
+		changes := tr.judge.changes(old)
+		tr.Logf("%d locks, permits, shared and exclusive locks were relied on, %d of them by old programs; %d times they "+
+			"went from an old program to a new one or back; %d processes in %v and two upgrades; %v",
+			n, of, changes, tr.number, duration, tr.faults)
+		if changes < 10 {
+			tr.Errorf("that is too few to show anything")
+		}
+	})
+}
+
+// changes counts how often a lease of a key came after one of another kind of program.
+func (j *judge) changes(old func(s *span) bool) (n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, spans := range j.byKey() {
+		var before *span
+		for _, s := range spans {
+			if s.last == 0 {
+				continue
+			}
+			if before != nil && old(before) != old(s) {
+				n++
+			}
+			before = s
+		}
+	}
+	return n
+}
+
+// build builds this test as it was at the other commit, and returns the program.
+func build(t *testing.T) string {
+	t.Helper()
+	const root, module = "../../../../..", "internal/testing/trials/everystore"
+	run := func(name string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Dir = root
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	tags := run("git", "tag", "--list", "v*", "--sort=version:refname", "--merged", "HEAD")
+	last := tags[strings.LastIndex(tags, "\n")+1:]
+	commit := cmp.Or(os.Getenv(fromEnv), last, "HEAD^")
+	dir := t.TempDir()
+	archive, program := filepath.Join(dir, "tree.tar"), filepath.Join(dir, "old")
+	run("git", "archive", "-o", archive, commit)
+	run("tar", "-x", "-f", archive, "-C", dir)
+	run("go", "test", "-C", filepath.Join(dir, module), "-c", "-o", program, "./soak")
+	t.Logf("the old program is that of %s", run("git", "log", "-1", "--format=%h %s", commit))
+	return program
+}
