@@ -1,7 +1,8 @@
 # Sourced by scripts/prove-install and scripts/costs, in the root of the repository. It makes a module proxy of files
 # from what git knows of this tree, with each module that is released as version v0.0.0-test, and lets the go command
-# use it. The functions make programs outside of the repository, in new directories below $dir.
-version=v0.0.0-test
+# use it. If the script has an argument, which is the version of a release, there is nothing of this tree in the proxy.
+# The functions make programs outside of the repository, in new directories below $dir.
+version=${1:-v0.0.0-test}
 module=github.com/golocker/locker
 root=$PWD
 dir=$(mktemp -d)
@@ -34,7 +35,7 @@ publish() {
     git archive --format=zip --prefix="$name@$version/" -o "$to/$version.zip" "$(git write-tree)")
 }
 
-for path in $(scripts/released); do publish "$path"; done
+[ $# = 1 ] || for path in $(scripts/released); do publish "$path"; done
 
 # units prints the directories that are proved or measured one by one: of the modules besides the library, and of the
 # adapters that are packages of the library.
