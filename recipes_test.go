@@ -17,8 +17,8 @@ import (
 	"github.com/golocker/locker/semaphore"
 )
 
-// The programs of docs/recipes.md and docs/what-it-is-not.md are these functions.
-func TestRecipesShowTheExamples(t *testing.T) {
+// The programs of these pages are functions of the tests.
+func TestPagesShowTheExamples(t *testing.T) {
 	text := func(file string) string {
 		t.Helper()
 		b, err := os.ReadFile(file)
@@ -27,18 +27,29 @@ func TestRecipesShowTheExamples(t *testing.T) {
 		}
 		return string(b)
 	}
-	source := text("recipes_test.go")
-	blocks := strings.Split(text("docs/recipes.md")+text("docs/what-it-is-not.md"), "```go\n")[1:]
-	if len(blocks) != 9 {
-		t.Errorf("%d programs, want 9", len(blocks))
-	}
-	for _, block := range blocks {
-		code, _, _ := strings.Cut(block, "```")
-		if !strings.Contains(source, code) {
-			t.Errorf("recipes_test.go has no\n%s", code)
+	for _, of := range []struct {
+		pages           []string
+		source          string
+		programs, lines int
+	}{
+		{[]string{"docs/recipes.md", "docs/what-it-is-not.md"}, "recipes_test.go", 9, 12},
+		{[]string{"llms.txt", "AGENTS.md"}, "llms_test.go", 11, 14},
+	} {
+		programs, source := 0, text(of.source)
+		for _, page := range of.pages {
+			for _, block := range strings.Split(text(page), "```go\n")[1:] {
+				programs++
+				code, _, _ := strings.Cut(block, "```")
+				if !strings.Contains(source, code) {
+					t.Errorf("%s: %s has no\n%s", page, of.source, code)
+				}
+				if n := strings.Count(code, "\n"); n > of.lines {
+					t.Errorf("%s: %d lines are more than about ten:\n%s", page, n, code)
+				}
+			}
 		}
-		if n := strings.Count(code, "\n"); n > 12 {
-			t.Errorf("%d lines are more than about ten:\n%s", n, code)
+		if programs != of.programs {
+			t.Errorf("%q: %d programs, want %d", of.pages, programs, of.programs)
 		}
 	}
 }
