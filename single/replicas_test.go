@@ -289,6 +289,71 @@ func TestReplicaIsPromoted(t *testing.T) {
 	})
 }
 
+// Verify asks the master alone. A lock that a replica has confirmed is proved by that replica, too, when it has become
+// the master, until somebody else has had the lock there.
+func TestVerifyWithReplicas(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		old, next, p := replicated(t)
+		c := withReplicas(t, build(t, p.Addr()), 1)
+		lease := mustTry(t, c, locker.TTL(time.Hour), locker.NoRenewal())
+		next.Pause()
+		if err := locker.Verify(t.Context(), lease); err != nil {
+			t.Errorf("while the replica is stopped: %v", err)
+		}
+		next.Resume()
+		moveTo(t, swap, p, old, next)
+		eventually(t, 30*time.Second, "the new master proves it", func() bool {
+			return locker.Verify(t.Context(), lease) == nil
+		})
+		next.Cmd(t, "DEL", "lock:k")
+		taken := mustTry(t, closing(t, single.New(build(t, next.Addr()))))
+		if taken.Fence() <= lease.Fence() {
+			t.Errorf("token %d after %d", taken.Fence(), lease.Fence())
+		}
+		eventually(t, 30*time.Second, "the loss is known", func() bool {
+			err := locker.Verify(t.Context(), lease)
+			if err == nil {
+				t.Fatal("proved, although another has the lock")
+			}
+			return errors.Is(err, locker.ErrLost)
+		})
+		steady.Unlock(t, taken)
+		nothingLeft(t, next)
+	})
+}
+
+// With a guard and replicas, a replica that takes over rests, although it has every lock that counts. When it grants
+// again, its own replica has to confirm the lock.
+func TestGuardWithReplicas(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		const ttl = 3 * time.Second // replicas may need a second of it
+		old, next, p := replicated(t)
+		bootstrap(t, build(t, p.Addr()), single.Guard(ttl))
+		holder := withReplicas(t, build(t, p.Addr()), 1, single.Guard(ttl))
+		lease := mustTry(t, holder, locker.TTL(ttl), locker.NoRenewal())
+		waiter := lockLater(t, withReplicas(t, build(t, p.Addr()), 1, single.Guard(ttl)),
+			locker.TTL(ttl), locker.Patience(time.Minute))
+		eventually(t, 30*time.Second, "it waits or has the lock", func() bool {
+			return queued(t, old) == 1 || len(waiter) == 1
+		})
+		moveTo(t, swap, p, old, next)
+		moved := withReplicas(t, build(t, next.Addr()), 1, single.Guard(ttl))
+		if _, err := moved.TryLock(t.Context(), "free", locker.TTL(ttl)); !errors.As(err, new(*locker.RestingError)) {
+			t.Errorf("a free lock after the failover: %v", err)
+		}
+		if got := take(t, waiter); got.Before(lease.Until()) {
+			t.Errorf("another has the lock %v before the lease ends", lease.Until().Sub(got))
+		}
+		old.Pause()
+		_, err := moved.TryLock(t.Context(), "free", locker.TTL(ttl))
+		notReplicated(t, err, 0, 1)
+		old.Resume()
+		nothingLeft(t, next)
+	})
+}
+
 // WAIT counts the replicas of one server, and waits for the writes of one connection.
 func TestReplicasOfAClusterAreRefused(t *testing.T) {
 	nodes := simnode.NewNodes(3)
