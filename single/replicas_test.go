@@ -298,6 +298,8 @@ func TestVerifyWithReplicas(t *testing.T) {
 		c := withReplicas(t, build(t, p.Addr()), 1)
 		lease := mustTry(t, c, locker.TTL(time.Hour), locker.NoRenewal())
 		next.Pause()
+		_, err := c.TryLock(t.Context(), "another", locker.TTL(ttl)) // a write that the replica has not confirmed
+		notReplicated(t, err, 0, 1)
 		if err := locker.Verify(t.Context(), lease); err != nil {
 			t.Errorf("while the replica is stopped: %v", err)
 		}
