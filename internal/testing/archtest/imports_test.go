@@ -22,6 +22,8 @@ var rules = map[string]struct {
 	"/internal/validity": {nil, "the root package imports it"},
 	"/internal/several":  {nil, "the root package imports it"},
 	"/memory":            {[]string{module}, "the in-process store needs no client"},
+	"/record":            {[]string{module}, "a store of records brings its own client"},
+	"/record/recordtest": {[]string{module + "/record"}, "outside authors run it with nothing but the standard library"},
 	"/lockertest": {[]string{module, module + "/memory"},
 		"a program's tests must not inherit the dependencies of other stores"},
 	"/election":       {[]string{module}, "it knows the interface and no store"},
@@ -126,10 +128,9 @@ var rules = map[string]struct {
 var free = []string{"/examples", "/benchmarks", "/internal/testing"}
 
 // testers lists packages that may import package testing outside _test files.
-var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
-	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/golden",
-	"/internal/testing/virtual",
-	"/internal/testing/etcdtest",
+var testers = []string{"/benchmarks", "/conformance", "/record/recordtest", "/cmd/locker/internal/conform",
+	"/internal/testing/redistest", "/internal/testing/fault", "/internal/testing/contention", "/internal/testing/golden",
+	"/internal/testing/virtual", "/internal/testing/etcdtest",
 	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/placestest",
 	"/internal/testing/instance", "/internal/testing/oncetest", "/internal/testing/testserver",
 	"/internal/testing/storeurl", "/internal/testing/short", "/internal/testing/steady", "/internal/testing/trials/sim",

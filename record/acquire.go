@@ -1,0 +1,159 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// attempt is one attempt to acquire a lock.
+//
+// It writes the lock over a record of a known version: one that says that the lock is free, one whose time is over, or
+// none. If the outcome of that write is unknown, it is in doubt. A refusal does not end the doubt: a client library may
+// have repeated the request, and report the success of the first one as a conflict. Nor does the end of the context,
+// because the store may execute the request at any later time. The doubt ends only when another version is seen. That
+// version is the attempt's own record, or it proves that the write can never take effect: the version that it expects
+// does not come back, because no text is written twice.
+//
+// If the attempt fails in doubt, it is undone by writing another record over the same version. One of the two is
+// stored, and the other one is refused, whichever arrives first.
+type attempt struct {
+	*Backend
+	req   locker.Request
+	name  string
+	start time.Time
+	left  time.Duration // until a lock that is held counts as free
+
+	doubt bool    // a write was sent, and another version was not seen since
+	over  string  // the version that it expects; empty: no record
+	lock  content // what it writes
+}
+
+// Acquire implements [locker.Backend].
+func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, _, err := b.acquire(ctx, req, req.TTL)
+	return g, err
+}
+
+// acquire makes one attempt, for limit at most. If the lock is held, left is how long it is until it counts as free.
+func (b *Backend) acquire(
+	ctx context.Context, req locker.Request, limit time.Duration,
+) (g locker.Grant, left time.Duration, err error) {
+	if err := b.usable(); err != nil {
+		return locker.Grant{}, 0, err
+	}
+	a := &attempt{Backend: b, req: req, name: nameOf(req.Key), start: time.Now()}
+	ctx, cancel := b.bounded(ctx, min(limit, req.TTL))
+	defer cancel()
+	defer func() {
+		if a.doubt {
+			a.undoLater()
+		}
+	}()
+	g, err = a.run(ctx)
+	return g, a.left, err
+}
+
+func (a *attempt) run(ctx context.Context) (locker.Grant, error) {
+	found, known := a.seen.hint(a.name)
+	for n := 0; ; n++ {
+		if !known {
+			var err error
+			if found, err = a.read(ctx, a.name); err != nil {
+				return locker.Grant{}, err
+			}
+			if a.doubt && found.version != a.over {
+				a.doubt = false
+			}
+		}
+		known = false
+		own := found.State == held && found.Owner == a.req.Token
+		if own && found.Nonce == a.lock.Nonce {
+			return a.granted(found), nil
+		}
+		if a.left = found.left(); !own && a.left > 0 {
+			return locker.Grant{}, found.heldError(a.left)
+		}
+		written, err := a.take(ctx, found, own)
+		switch {
+		case err == nil:
+			return a.granted(written), nil
+		case !errors.Is(err, ErrConflict):
+			return locker.Grant{}, err
+		}
+		if err := pause(ctx, n); err != nil {
+			return locker.Grant{}, err
+		}
+	}
+}
+
+// take writes the lock over a record that does not keep it from that. If the record is of an earlier call with the same
+// token, as of a request that was sent twice, the lock keeps its tokens, and gets its whole TTL again.
+func (a *attempt) take(ctx context.Context, found entry, own bool) (entry, error) {
+	a.lock = content{State: held, Owner: a.req.Token, Label: a.req.Label, Length: milliseconds(a.req.TTL)}
+	if own {
+		a.lock.Token, a.lock.Last = found.Token, found.Last
+		a.lock.Length = max(a.lock.Length, found.Length)
+	} else {
+		// What makes tokens grow is the last one in the record. The clock makes it likely that they grow from key to key,
+		// too, as those of readers and writers should, and over the deletion of a record.
+		a.lock.Token = max(found.Last+1, uint64(max(1, time.Now().UnixMicro())))
+		a.lock.Last = a.lock.Token + uint64(a.req.FencesNow()) - 1
+	}
+	a.doubt, a.over = true, found.version
+	written, err := a.write(ctx, a.name, a.over, &a.lock)
+	if err == nil {
+		a.doubt = false
+	}
+	return written, err
+}
+
+func (a *attempt) granted(e entry) locker.Grant {
+	h := &holding{own: e, since: a.start, ends: a.start.Add(a.req.TTL)}
+	return locker.Grant{Fence: e.Token, Fences: int(e.Last - e.Token + 1), Private: h}
+}
+
+// heldError describes who has the lock. left is how long it is until it counts as free.
+func (e *entry) heldError(left time.Duration) *locker.HeldError {
+	err := &locker.HeldError{Remaining: min(left, e.length())}
+	if e.State == held {
+		err.Label = e.Label
+	}
+	return err
+}
+
+// undoLater undoes the attempt in the background.
+func (a *attempt) undoLater() {
+	b, name, over, lock := a.Backend, a.name, a.over, a.lock
+	b.jobs.add(a.start.Add(a.req.TTL+cleanupTime), func(ctx context.Context) error {
+		return b.undo(ctx, name, over, lock)
+	})
+}
+
+// undo makes sure that writing lock over the record with the version over has no effect, now or later. A nil error
+// means that this is so. What it writes instead has the tokens of the attempt behind it, so nobody else gets them.
+func (b *Backend) undo(ctx context.Context, name, over string, lock content) error {
+	for n := 0; ; n++ {
+		instead := content{State: free, Owner: lock.Owner, Last: lock.Last}
+		_, err := b.write(ctx, name, over, &instead)
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		found, err := b.read(ctx, name)
+		switch {
+		case errors.Is(err, locker.ErrForeignKey):
+			return nil
+		case err != nil:
+			return err
+		case found.State == held && found.Owner == lock.Owner:
+			over, lock.Last = found.version, found.Last // of the attempt, which is now released
+		case found.version != over:
+			return nil // the attempt can never take effect
+		}
+		if err := pause(ctx, n); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package record_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/internal/testing/recordstore"
+	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/record"
+)
+
+// harness describes a store whose requests and replies take that long. faults may be nil.
+func harness(latency time.Duration, faults func() func(recordstore.Request) recordstore.Fault,
+	opts ...record.Option,
+) conformance.Harness {
+	return conformance.Harness{Labels: true, Verifies: true, Store: func(t testing.TB) conformance.Store {
+		s := recordstore.New()
+		s.Latency = latency
+		t.Cleanup(s.Wait)
+		if faults != nil {
+			s.Inject(faults())
+		}
+		return conformance.Store{
+			Open:      func() locker.Backend { return record.NewBackend(s, opts...) },
+			Delete:    func(key string) { s.Delete(record.NameOf(key)) },
+			Hang:      s.Hang,
+			Down:      s.Down,
+			LoseReply: s.LoseReply,
+			Left:      s.Taken,
+			Foreign: func(key string) (intact func() bool) {
+				s.Put(record.NameOf(key), "not a lock")
+				return func() bool { return s.Text(record.NameOf(key)) == "not a lock" }
+			},
+		}
+	}}
+}
+
+func TestConformance(t *testing.T) {
+	h := harness(time.Millisecond, nil)
+	h.Bubble = virtual.Test
+	conformance.RunBackend(t, h)
+	conformance.RunSemaphore(t, h)
+	conformance.RunRWLock(t, h)
+}
+
+// Client libraries repeat requests, and report the success of the first one as a conflict.
+func TestConformanceWhenRequestsAreRepeated(t *testing.T) {
+	h := harness(time.Millisecond, func() func(recordstore.Request) recordstore.Fault {
+		return func(r recordstore.Request) recordstore.Fault { return recordstore.Fault{Twice: r.Op != "get"} }
+	})
+	h.Bubble = virtual.Test
+	conformance.RunBackend(t, h)
+}
+
+func TestConformanceInRealTime(t *testing.T) {
+	h := harness(100*time.Microsecond, nil, record.Poll(50*time.Millisecond))
+	conformance.RunBackend(t, h)
+	conformance.RunSemaphore(t, h)
+	conformance.RunRWLock(t, h)
+}

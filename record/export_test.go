@@ -1,0 +1,35 @@
+package record
+
+import "time"
+
+const MaxSightings = maxSightings
+
+var NameOf = nameOf
+
+// Parses returns the error of reading a text as a record.
+func Parses(text []byte) error {
+	_, err := parse(text)
+	return err
+}
+
+// Sightings returns how many records b remembers.
+func Sightings(b *Backend) int {
+	b.seen.mu.Lock()
+	defer b.seen.mu.Unlock()
+	return len(b.seen.byName)
+}
+
+// Patience returns for how long the last record of a lock with that TTL is watched.
+func Patience(ttl time.Duration) time.Duration { return patience(ttl) }
+
+// Free returns the text of a record of a free lock.
+func Free(last uint64) string {
+	c := content{State: free, Last: last}
+	return string(c.seal())
+}
+
+// Text returns the text of a record of a lock that is held.
+func Text(owner string, token, last uint64, length time.Duration) string {
+	c := content{State: held, Owner: owner, Token: token, Last: last, Length: milliseconds(length)}
+	return string(c.seal())
+}

@@ -1,0 +1,186 @@
+package record_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/recordstore"
+	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/record"
+)
+
+// seeds is how many runs with different faults there are of each kind.
+const seeds = 60
+
+// faults makes a function that lets faults happen to one in a few requests. Those that are long are longer than calls
+// wait.
+func faults(rng *rand.Rand) func(recordstore.Request) recordstore.Fault {
+	few := 2 + rng.IntN(10)
+	delay := func() time.Duration { return time.Duration(rng.Int64N(int64(3 * time.Second))) }
+	return func(recordstore.Request) (f recordstore.Fault) {
+		if rng.IntN(few) > 0 {
+			return f
+		}
+		switch rng.IntN(7) {
+		case 0:
+			f.Before = delay()
+		case 1:
+			f.After = delay()
+		case 2:
+			f.Before, f.After = delay()/10, delay()/10
+		case 3:
+			f.Lost = true
+		case 4:
+			f.Twice = true
+		case 5:
+			f.Refused = true
+		case 6:
+			f.Doubted = true
+		}
+		return f
+	}
+}
+
+// judge sees all leases of a run, of all processes.
+type judge struct {
+	t  *testing.T
+	mu sync.Mutex
+
+	holder locker.Lease // the last one
+	token  uint64       // the greatest
+	grants int
+}
+
+// asked returns the greatest token before a call.
+func (j *judge) asked() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.token
+}
+
+// granted is called with what a call has acquired, as soon as it has returned. before is what asked has returned.
+func (j *judge) granted(l locker.Lease, before uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.grants++
+	if j.holder != nil && j.holder.Err() == nil && l.Err() == nil {
+		j.t.Errorf("two holders: one with token %d until %v, and one with token %d", j.holder.Fence(),
+			time.Until(j.holder.Until()), l.Fence())
+	}
+	if l.Fence() <= before {
+		j.t.Errorf("token %d after %d", l.Fence(), before)
+	}
+	j.holder, j.token = l, max(j.token, l.Fence())
+}
+
+// run lets processes acquire k while faults happen, for a minute. It returns how many times they have.
+func run(t *testing.T, s *recordstore.Store, rng *rand.Rand, processes int,
+	call func(rng *rand.Rand, l *locker.Client, j *judge),
+) int {
+	j := &judge{t: t}
+	end := time.Now().Add(time.Minute)
+	var wg sync.WaitGroup
+	for range processes {
+		l := client(t, s, record.Timeout(time.Second), record.Poll(200*time.Millisecond))
+		for range 2 {
+			rng := rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					call(rng, l, j)
+					time.Sleep(time.Duration(rng.Int64N(int64(100 * time.Millisecond))))
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return j.grants
+}
+
+// eachSeed runs a test with faults of several kinds, in virtual time.
+func eachSeed(t *testing.T, f func(t *testing.T, s *recordstore.Store, rng *rand.Rand)) {
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 1))
+				s := recordstore.New()
+				s.Latency = time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
+				t.Cleanup(s.Wait)
+				s.Put("k", record.Free(ahead())) // so that the clock does not make tokens grow
+				s.Inject(faults(rng))
+				f(t, s, rand.New(rand.NewPCG(seed, 2)))
+			})
+		})
+	}
+}
+
+// Whatever happens to requests, a lock has one holder at a time, and tokens grow. Holders crash, or unlock at any time.
+func TestOneHolderUnderFaults(t *testing.T) {
+	eachSeed(t, func(t *testing.T, s *recordstore.Store, rng *rand.Rand) {
+		n := run(t, s, rng, 4, func(rng *rand.Rand, l *locker.Client, j *judge) {
+			ttl := 100*time.Millisecond + time.Duration(rng.Int64N(int64(2*time.Second)))
+			opts := []locker.Option{locker.TTL(ttl)}
+			crashes := rng.IntN(4) == 0
+			if crashes {
+				opts = append(opts, locker.NoRenewal())
+			}
+			lock := l.Lock
+			if rng.IntN(3) == 0 {
+				lock = l.TryLock
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.Int64N(int64(5*time.Second))))
+			defer cancel()
+			before := j.asked()
+			lease, err := lock(ctx, "k", opts...)
+			if err != nil {
+				return
+			}
+			j.granted(lease, before)
+			if crashes {
+				<-lease.Done()
+				return
+			}
+			for range rng.IntN(4) {
+				time.Sleep(time.Duration(rng.Int64N(int64(ttl / 2))))
+				_ = locker.ExtendTTL(ctx, lease, ttl/2+time.Duration(rng.Int64N(int64(ttl))))
+			}
+			_ = lease.Unlock(ctx)
+		})
+		s.Inject(nil)
+		if n < 10 {
+			t.Errorf("%d locks were acquired in a minute", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		if _, err := client(t, s).Lock(ctx, "k"); err != nil {
+			t.Errorf("after the faults: %v", err)
+		}
+	})
+}
+
+// Whatever happens to requests, no call leaves a lock behind.
+func TestNothingIsLeftUnderFaults(t *testing.T) {
+	eachSeed(t, func(t *testing.T, s *recordstore.Store, rng *rand.Rand) {
+		run(t, s, rng, 3, func(rng *rand.Rand, l *locker.Client, j *judge) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.Int64N(int64(2*time.Second))))
+			defer cancel()
+			before := j.asked()
+			lease, err := l.Lock(ctx, "k", locker.TTL(time.Hour))
+			if err != nil {
+				return
+			}
+			j.granted(lease, before)
+			time.Sleep(time.Duration(rng.Int64N(int64(50 * time.Millisecond))))
+			_ = lease.Unlock(ctx)
+		})
+		s.Inject(nil)
+		time.Sleep(time.Minute)
+		if left := s.Taken(); len(left) > 0 {
+			t.Errorf("left behind: %s", s.Text("k"))
+		}
+	})
+}

@@ -1,0 +1,217 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// holding is what the Backend knows about a lock that it has granted. It is the Private of the Grant.
+type holding struct {
+	since time.Time // when the lock was asked for
+
+	mu   sync.Mutex
+	own  entry     // the owner's record, as it was written or read last
+	ends time.Time // the latest end of a TTL that was asked for; zero if that is not known
+}
+
+// holdingOf returns the holding of a request. One of a caller that has lost it has no record, which is read first.
+func holdingOf(req locker.Request) *holding {
+	if h, ok := req.Private.(*holding); ok {
+		return h
+	}
+	return &holding{since: time.Now()}
+}
+
+func (h *holding) last() entry {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.own
+}
+
+func (h *holding) saw(own entry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.own = own
+}
+
+// asks notes, before it is asked for, that the lock is to last until ends. It returns false if the time of the lock is
+// over already.
+func (h *holding) asks(now, ends time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ends.IsZero() && !now.Before(h.ends) {
+		return false
+	}
+	if ends.After(h.ends) {
+		h.ends = ends
+	}
+	return true
+}
+
+// length returns the length of a record that is sent at now, in the place of own. It covers all that was asked for, by
+// other extensions too, whose answers may not have come yet.
+func (h *holding) length(now time.Time, own entry) int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	length := milliseconds(h.ends.Sub(now))
+	if h.own.version == "" { // the owner has lost its holding: nothing is known but its record
+		length = max(length, own.Length)
+	}
+	return length
+}
+
+// errReleased means that an earlier release has released the lock.
+var errReleased = errors.New("released before")
+
+// change replaces the owner's record by what next makes of it. If the record is another one, change reads it, and tries
+// again if it is the owner's: an earlier extension was stored, and its answer was lost.
+func (b *Backend) change(
+	ctx context.Context, req locker.Request, h *holding, next func(own entry) content,
+) (entry, error) {
+	name, own := nameOf(req.Key), h.last()
+	nonce := ""
+	for n := 0; ; n++ {
+		if own.version != "" {
+			c := next(own)
+			written, err := b.write(ctx, name, own.version, &c)
+			if !errors.Is(err, ErrConflict) {
+				return written, err
+			}
+			nonce = c.Nonce
+		}
+		found, err := b.read(ctx, name)
+		switch {
+		case err != nil && !errors.Is(err, locker.ErrForeignKey):
+			return entry{}, err
+		case err == nil && nonce != "" && found.Nonce == nonce:
+			return found, nil // its success was reported as a conflict
+		case err == nil:
+			err = found.owned(req)
+		}
+		if err != nil {
+			return entry{}, notHeld(err)
+		}
+		own = found
+		if err := pause(ctx, n); err != nil {
+			return entry{}, err
+		}
+	}
+}
+
+// owned returns nil if the record is that of the request's owner, and otherwise says who has the lock.
+func (e *entry) owned(req locker.Request) error {
+	switch {
+	case e.version == "":
+		return locker.ErrNotHeld
+	case e.State == held && e.Owner == req.Token:
+		return nil
+	case e.taken() && e.Owner != req.Token:
+		return &locker.NotHeldError{Reason: locker.LostTakenOver}
+	case e.Owner == req.Token:
+		return errReleased
+	}
+	return locker.ErrNotHeld
+}
+
+// notHeld converts the error of a lock whose record somebody has overwritten with something else.
+func notHeld(err error) error {
+	if errors.Is(err, locker.ErrForeignKey) {
+		return &locker.NotHeldError{Reason: locker.LostTakenOver}
+	}
+	return err
+}
+
+// Extend implements [locker.Backend].
+//
+// A lock whose time is over is not extended, although nobody may have taken it: Extend releases it instead.
+func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
+	ctx, cancel := b.bounded(ctx, req.TTL)
+	defer cancel()
+	h, now := holdingOf(req), time.Now()
+	if !h.asks(now, now.Add(req.TTL)) {
+		if err := b.release(ctx, req, now); err != nil {
+			return err
+		}
+		return locker.ErrNotHeld
+	}
+	written, err := b.change(ctx, req, h, func(own entry) content {
+		return content{
+			State: held, Owner: req.Token, Label: req.Label, Token: own.Token, Last: own.Last,
+			Length: h.length(now, own), Age: now.Sub(h.since).Milliseconds(),
+		}
+	})
+	switch {
+	case err == nil:
+		h.saw(written)
+	case errors.Is(err, errReleased):
+		return locker.ErrNotHeld
+	}
+	return err
+}
+
+// Release implements [locker.Backend]. It writes that the lock is free.
+func (b *Backend) Release(ctx context.Context, req locker.Request) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
+	bounded, cancel := b.bounded(ctx, b.timeout)
+	defer cancel()
+	keepUntil := time.Now().Add(req.Keep)
+	err := b.release(bounded, req, keepUntil)
+	if errors.Is(err, locker.ErrUnavailable) {
+		b.jobs.add(time.Now().Add(max(req.TTL, req.Keep)+cleanupTime), func(ctx context.Context) error {
+			err := b.release(ctx, req, keepUntil)
+			if errors.Is(err, locker.ErrNotHeld) {
+				return nil
+			}
+			return err
+		})
+	}
+	return err
+}
+
+// release releases the lock. It stays taken until keepUntil.
+func (b *Backend) release(ctx context.Context, req locker.Request, keepUntil time.Time) error {
+	written, err := b.change(ctx, req, holdingOf(req), func(own entry) content {
+		c := content{State: free, Owner: req.Token, Last: own.Last}
+		if rest := time.Until(keepUntil); rest > 0 {
+			c.State, c.Token, c.Length = kept, own.Token, milliseconds(rest)
+		}
+		return c
+	})
+	switch {
+	case err == nil && written.State == free:
+		b.seen.freed(nameOf(req.Key), written)
+	case errors.Is(err, errReleased):
+		return nil
+	}
+	return err
+}
+
+// Verify implements [locker.Verifier]. A read is enough, because no read of a [Store] is older than the last write: if
+// the record is the owner's, nobody has replaced it.
+func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
+	ctx, cancel := b.bounded(ctx, b.timeout)
+	defer cancel()
+	found, err := b.read(ctx, nameOf(req.Key))
+	if err == nil {
+		err = found.owned(req)
+	}
+	switch {
+	case err == nil && found.Token > req.Fence:
+		return &locker.NotHeldError{Reason: locker.LostSuperseded}
+	case errors.Is(err, errReleased):
+		return locker.ErrNotHeld
+	}
+	return notHeld(err)
+}

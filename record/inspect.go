@@ -1,0 +1,86 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
+)
+
+// ownerPrefixLen is how many bytes of an owner's token are shown.
+const ownerPrefixLen = 8
+
+// inspection shows a record to people.
+func (e *entry) inspection() inspect.Inspection {
+	left := e.left()
+	if left == 0 { // maybe because nobody has taken the lock since its time was over
+		return inspect.Inspection{State: inspect.Free, Fence: e.Last}
+	}
+	i := inspect.Inspection{
+		State: inspect.Kept, Owner: e.Owner[:min(ownerPrefixLen, len(e.Owner))], Fence: e.Token,
+		Remaining: min(left, e.length()),
+	}
+	if e.State == held {
+		i.State, i.Label = inspect.Held, e.Label
+		i.Held = time.Duration(e.Age)*time.Millisecond + time.Since(e.since)
+	}
+	return i
+}
+
+// Inspect implements [inspect.Inspector]. Remaining is what is left for those who look at the lock for the first time
+// now, or since this Backend has seen the record. Held is too short by the age of the record at that time.
+func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+	if err := b.usable(); err != nil {
+		return inspect.Inspection{State: inspect.Unknown}, err
+	}
+	ctx, cancel := b.bounded(ctx, b.timeout)
+	defer cancel()
+	found, err := b.read(ctx, nameOf(key))
+	switch {
+	case errors.Is(err, locker.ErrForeignKey):
+		return inspect.Inspection{State: inspect.Foreign}, nil
+	case err != nil:
+		return inspect.Inspection{State: inspect.Unknown}, err
+	}
+	return found.inspection(), nil
+}
+
+// ForceRelease implements [inspect.Inspector].
+func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+	if err := b.usable(); err != nil {
+		return inspect.Inspection{State: inspect.Unknown}, err
+	}
+	ctx, cancel := b.bounded(ctx, b.timeout)
+	defer cancel()
+	name := nameOf(key)
+	var was entry // whose record was to be replaced
+	var shown inspect.Inspection
+	nonce := ""
+	for n := 0; ; n++ {
+		found, err := b.read(ctx, name)
+		switch {
+		case errors.Is(err, locker.ErrForeignKey):
+			return inspect.Inspection{State: inspect.Foreign}, err
+		case err != nil:
+			return inspect.Inspection{State: inspect.Unknown}, err
+		case nonce != "" && found.Nonce == nonce:
+			return shown, nil // its success was reported as a conflict
+		case found.left() == 0 || !strings.HasPrefix(found.Owner, owner) || found.State == kept && owner != "",
+			n > 0 && found.Owner != was.Owner: // the lock has changed hands: the new owner keeps it
+			return found.inspection(), locker.ErrNotHeld
+		}
+		was, shown = found, found.inspection()
+		taken := content{State: free, Last: found.Last}
+		_, err = b.write(ctx, name, found.version, &taken)
+		if !errors.Is(err, ErrConflict) {
+			return shown, err
+		}
+		nonce = taken.Nonce
+		if err := pause(ctx, n); err != nil {
+			return shown, err
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package record
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// maxName is the length of the longest name of a record. Files have names of 255 bytes at most, and objects of
+// Kubernetes 253. A Store adds something of its own.
+const maxName = 200
+
+// plain says which bytes of a key are part of a name as they are. Upper-case letters are not, because some stores do
+// not tell them from others: the file systems of macOS and Windows, and columns of MySQL by default.
+func plain(c byte) bool {
+	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_'
+}
+
+// nameOf returns the name of the record of a lock's key, which has any bytes. A byte that is not plain becomes = and
+// two hexadecimal digits, so the name can be read. If it is too long, it becomes =s and the hash of the key. No two
+// keys have the same name.
+func nameOf(key string) string {
+	var out strings.Builder
+	for i := range len(key) {
+		if c := key[i]; plain(c) {
+			out.WriteByte(c)
+		} else {
+			fmt.Fprintf(&out, "=%02x", c)
+		}
+		if out.Len() > maxName {
+			sum := sha256.Sum256([]byte(key))
+			return "=s" + hex.EncodeToString(sum[:])
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,214 @@
+// Package record keeps locks in any store that can replace a record on the condition that it is still the one that was
+// read: an object store with conditional writes, a table, a file. Such a [Store] has three methods, and knows nothing
+// of locks. The protocol is here.
+//
+//	l := record.New(store)
+//
+// # What it promises
+//
+// While the store keeps the rules of [Store], and keeps what it has acknowledged, a lock has at most one holder at a
+// time, provided that the monotonic clock of each client runs at the right speed within 1 %. No other clock is used
+// for that: not the store's, and not the time of day. Every acquisition gets fencing tokens greater than all earlier
+// ones of its key, whatever clocks do.
+//
+// # A holder that has crashed
+//
+// No server counts the TTL. A process takes the lock of another one when it has known the other's last record for the
+// whole TTL, 1 % and 2 ms, counted from when it first read the record. So a lock becomes free to those who watch it: at
+// most that time after the later of the holder's last renewal and their own first look, and one look of [Poll] later.
+//
+// Lock watches while it waits. A process that calls TryLock now and then watches, too, because a [Backend] remembers
+// what it has seen. But a process that looks once and ends always finds the lock of a crashed holder held. It has to
+// wait for longer than the TTL, by Lock with a deadline, or "locker run --wait".
+//
+// # Waiting
+//
+// There is no queue. Each Client that waits looks at intervals, see [Poll], and the first one whose request arrives
+// after a release gets the lock. The callers of one Client wait in the order of their arrival, in one queue that looks
+// for all of them, and hand the lock over to each other for up to 50 ms without the store.
+//
+// # Requests
+//
+// An acquisition takes two, a read and a write, or only the write if this Backend was the last one to release the
+// lock. A renewal takes one, three times in a TTL, and a release one. A Client that waits makes up to 125 a minute by
+// default, and 80 on average, for each key.
+//
+// # Records
+//
+// The first acquisition of a key creates its record, which stays for good: a release writes that the lock is free. If
+// somebody deletes the record of a lock that is held, the lock is free, and its holder learns that with its next
+// renewal.
+//
+// A token is the time of day of the client in microseconds, or one more than the last token of the key, if that is
+// greater. So if a record was deleted, its tokens grow nevertheless, and those of different keys are in order, as far
+// as the clocks of the clients agree. Package rwlock compares tokens of several keys: on a store of records, its
+// tokens need these clocks.
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+const (
+	// DefaultPoll is the longest pause between two looks of a waiter, unless [Poll] says otherwise.
+	DefaultPoll = time.Second
+
+	// DefaultTimeout bounds a call, unless [Timeout] says otherwise.
+	DefaultTimeout = 5 * time.Second
+)
+
+// Option changes what [New] builds.
+type Option func(*options)
+
+type options struct{ poll, timeout time.Duration }
+
+// Poll sets the longest pause between two looks of a Client that waits for a lock. The first pause is a sixteenth of
+// it, and each is twice as long as the one before. A random part of up to a half is taken off, so that Clients do not
+// look at the same time. A Client also looks when the time of the holder would be over. A shorter pause finds a free
+// lock sooner, and costs more requests. Zero or less means DefaultPoll.
+func Poll(d time.Duration) Option { return func(o *options) { o.poll = d } }
+
+// Timeout bounds a call of Acquire, Extend, Release or Verify, which makes one request or a few. A call that takes
+// longer fails with locker.ErrUnavailable. The TTL bounds acquisitions and renewals as well. Zero or less means
+// DefaultTimeout.
+func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// New returns a Client that keeps its locks in store. It sends nothing. Clients that should exclude each other need the
+// same store.
+func New(store Store, opts ...Option) *locker.Client {
+	return locker.NewClient(NewBackend(store, opts...))
+}
+
+// Backend implements [locker.Backend] and its optional interfaces locker.Queuer and locker.Verifier, and
+// inspect.Inspector. It is safe for concurrent use.
+type Backend struct {
+	options
+	store Store
+	seen  sightings
+	open  context.Context // ends when Close interrupts what is in progress
+	end   context.CancelFunc
+	jobs  cleanup
+
+	closing chan struct{}
+	once    sync.Once
+	closed  error // what closing the Store has returned
+}
+
+// NewBackend returns a Backend of store, as New does.
+func NewBackend(store Store, opts ...Option) *Backend {
+	b := &Backend{store: store, closing: make(chan struct{})}
+	for _, opt := range opts {
+		opt(&b.options)
+	}
+	if b.poll <= 0 {
+		b.poll = DefaultPoll
+	}
+	if b.timeout <= 0 {
+		b.timeout = DefaultTimeout
+	}
+	b.open, b.end = context.WithCancel(context.Background())
+	b.jobs.open, b.jobs.closing, b.jobs.timeout = b.open, make(chan struct{}), b.timeout
+	return b
+}
+
+// closeGrace is how long Close waits for the clean-ups in progress.
+const closeGrace = 250 * time.Millisecond
+
+// Close gives each clean-up in progress one more try, for a moment, and then interrupts all calls. It closes the Store
+// if that is an io.Closer. What could not be cleaned up ends with its TTL.
+func (b *Backend) Close() error {
+	b.once.Do(func() {
+		close(b.closing)
+		b.jobs.close(closeGrace)
+		b.end()
+		b.jobs.running.Wait()
+		if c, ok := b.store.(io.Closer); ok {
+			b.closed = c.Close()
+		}
+	})
+	return b.closed
+}
+
+// usable returns an error if the Backend was closed.
+func (b *Backend) usable() error {
+	select {
+	case <-b.closing:
+		return locker.ErrClosed
+	default:
+		return nil
+	}
+}
+
+// bounded returns ctx with the timeout of one call, which Close interrupts.
+func (b *Backend) bounded(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, min(b.timeout, most))
+	stop := context.AfterFunc(b.open, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavailable, err) }
+
+// read reads a record, and notes that it was seen.
+func (b *Backend) read(ctx context.Context, name string) (entry, error) {
+	text, version, err := b.store.Get(ctx, name)
+	if err != nil {
+		return entry{}, unavailable(err)
+	}
+	if version == "" {
+		return entry{}, nil
+	}
+	e := entry{version: version}
+	if e.content, err = parse(text); err == nil {
+		e.since = b.seen.saw(name, version)
+	}
+	return e, err
+}
+
+// write stores what c says in the place of the record with the given version, which is empty if there is none. It
+// completes c. The error matches ErrConflict or locker.ErrUnavailable. In both cases the record may have been written,
+// or may be written later; see attempt.
+func (b *Backend) write(ctx context.Context, name, version string, c *content) (entry, error) {
+	text := c.seal()
+	var stored string
+	var err error
+	if version == "" {
+		stored, err = b.store.Create(ctx, name, text)
+	} else {
+		stored, err = b.store.Replace(ctx, name, version, text)
+	}
+	switch {
+	case err == nil:
+		return entry{content: *c, version: stored}, nil
+	case errors.Is(err, ErrConflict):
+		return entry{}, ErrConflict
+	}
+	return entry{}, unavailable(err)
+}
+
+// pause waits before a change is tried again, the n-th time. The first time it does not wait.
+func pause(ctx context.Context, n int) error {
+	if n > 0 {
+		d := min(5*time.Millisecond<<min(n-1, 10), 200*time.Millisecond)
+		t := time.NewTimer(d/2 + rand.N(d/2))
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}

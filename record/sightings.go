@@ -1,0 +1,108 @@
+package record
+
+import (
+	"container/list"
+	"sync"
+	"time"
+)
+
+// entry is a record that was read or written.
+type entry struct {
+	content
+	version string    // empty: there is no record
+	since   time.Time // when this process came to know of this version; see sightings. Zero if it has written it
+}
+
+// patience returns for how long a record must have been known before its lock counts as free. Its owner relies on it
+// for its length less 1 % and 2 ms, see internal/validity. The same is added here. So each of the two clocks may be
+// wrong by 1 %.
+func patience(length time.Duration) time.Duration { return length + length/100 + 2*time.Millisecond }
+
+// left returns how long it is until the lock counts as free, if the record stays as it is.
+func (e *entry) left() time.Duration {
+	if !e.taken() {
+		return 0
+	}
+	return max(0, patience(e.length())-time.Since(e.since))
+}
+
+// maxSightings bounds how many records are remembered.
+const maxSightings = 10_000
+
+// sightings is what this process remembers of records. The zero value is ready for use.
+//
+// No clock of one machine is compared with that of another. The owner of a lock relies on its record for the length,
+// and counts from before it sent the record. Others count the whole length from when they came to know of the record:
+// from the arrival of the reply that showed this version for the first time. The record was stored before that. When
+// the length is over, the owner relies on this record no more. If it has renewed the lock, there is a record with
+// another version, and a Replace of the old one is refused.
+//
+// Counting from when the request was sent would be wrong: a request may be on its way for long, and show a record that
+// was stored in the meantime.
+//
+// If there are more records than fit, the one that was not seen for the longest time is forgotten. Its length is
+// counted anew when it is seen again.
+type sightings struct {
+	mu     sync.Mutex
+	byName map[string]*list.Element
+	order  list.List // of *sighting: the ones that were seen last come first
+}
+
+type sighting struct {
+	name    string
+	version string
+	since   time.Time
+	free    *entry // the record, if this process has written it, and it is free
+}
+
+// find returns what is remembered of name. Call with mu held.
+func (s *sightings) find(name string) *sighting {
+	if at := s.byName[name]; at != nil {
+		s.order.MoveToFront(at)
+		return at.Value.(*sighting)
+	}
+	if s.byName == nil {
+		s.byName = make(map[string]*list.Element)
+	}
+	if last := s.order.Back(); len(s.byName) >= maxSightings {
+		delete(s.byName, s.order.Remove(last).(*sighting).name)
+	}
+	seen := &sighting{name: name}
+	s.byName[name] = s.order.PushFront(seen)
+	return seen
+}
+
+// saw records that a reply has shown a version, and returns when the first reply did so. Call it when the reply has
+// arrived.
+func (s *sightings) saw(name, version string) (since time.Time) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := s.find(name)
+	if seen.version != version || seen.free != nil {
+		*seen = sighting{name: name, version: version, since: now}
+	}
+	return seen.since
+}
+
+// freed records that this process has written a free record. The next acquisition need not read it.
+func (s *sightings) freed(name string, e entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*s.find(name) = sighting{name: name, free: &e}
+}
+
+// hint returns the free record of freed, if nothing else was seen since. It returns it once: whoever gets it is about
+// to replace it. A wrong hint costs a request.
+func (s *sightings) hint(name string) (entry, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.byName[name]
+	if at == nil || at.Value.(*sighting).free == nil {
+		return entry{}, false
+	}
+	e := *at.Value.(*sighting).free
+	delete(s.byName, name)
+	s.order.Remove(at)
+	return e, true
+}

@@ -1,0 +1,53 @@
+package record
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrConflict means that a record is not the one that Create or Replace expected. It is an error of a [Store].
+var ErrConflict = errors.New("the record is not the expected one")
+
+// Store is what a [Backend] keeps its locks in: records, each with a name, a text and a version, that can be replaced
+// on the condition that their version is still the one that was read. A Store knows nothing of locks.
+//
+// The promises of the locks are those of the Store, so it has to keep these rules:
+//
+//   - One step. Create and Replace compare and write in one atomic step of the store. To read, compare and then write
+//     is not enough, even if the time between is short.
+//   - One order. A call that begins after another one has returned sees its effect, whichever process has made it. So
+//     a read by a replica, a cache or a follower must not be older than the last write that has ended. If reads are
+//     older, exclusion and tokens last, but Verify proves nothing, and an attempt that failed may leave its lock
+//     behind.
+//   - Versions. A version is a text that is not empty, and means the same to all processes. Two different texts that a
+//     record has had, at whatever times, never have the same version. The same text may have the same version again, as
+//     with an ETag of S3: a Backend never writes the same text twice.
+//   - Conflicts. An error matches [ErrConflict] only if the store has answered that the condition does not hold. An
+//     answer such as "busy" or "try again" is no conflict. A record that does not exist is a conflict for Replace,
+//     which must not create it. If a client library repeats a request whose answer was lost, and reports the success
+//     of the first one as a conflict, that is allowed: the Backend reads the record.
+//   - Every other error of Create and Replace leaves the outcome open: the request may have been executed, or may be
+//     executed later, however late. A Store need not find out. It need not repeat requests either.
+//   - Contexts. Each method returns within milliseconds of the end of its context, whatever the store does. The context
+//     always has a deadline; see [Timeout].
+//   - Nobody else writes. Nothing deletes or changes the records but Backends: no lifecycle rule, no TTL, no restored
+//     backup, no second system beside the first. See the package about what a deleted record means.
+//
+// A name has 1 to 200 bytes, which are lower-case letters, digits, "-", "_" and "=". So it is also good for stores that
+// ignore case, and for files. A text is JSON in UTF-8, of less than 1 KiB, and not empty. A Store may return it with
+// other spaces, or with its members in another order.
+//
+// All methods may be called concurrently. If a Store is also an io.Closer, it is closed together with its Backend.
+// Package recordtest checks these rules, as far as a test can.
+type Store interface {
+	// Get returns the text of a record, and its version. If there is no record, the version is empty, and the error nil.
+	Get(ctx context.Context, name string) (text []byte, version string, err error)
+
+	// Create stores a record if there is none of that name, and returns its version. If there is one, the error matches
+	// ErrConflict.
+	Create(ctx context.Context, name string, text []byte) (version string, err error)
+
+	// Replace stores another text for a record if its version is still the given one, and returns the new version. If
+	// not, or if there is no record, the error matches ErrConflict.
+	Replace(ctx context.Context, name, version string, text []byte) (newVersion string, err error)
+}

@@ -1,0 +1,103 @@
+package record
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// format is the number of the format of the text. Whoever adds a field, or gives one another meaning, raises it: a
+// process that does not know the field must not write over the record. So a text with unknown fields, or of another
+// format, is refused as something that is not a lock.
+const format = 1
+
+// maxLength is how long a length may be. Two extensions at the same time, each by the longest TTL, write one that is a
+// little longer.
+const maxLength = int64(2 * locker.MaxTTL / time.Millisecond)
+
+// state says whether a lock is taken.
+type state string
+
+const (
+	held state = "held"
+	kept state = "kept" // taken without an owner, because of MinHold
+	free state = "free"
+)
+
+// content is what the text of a record says.
+type content struct {
+	Format int    `json:"locker"`
+	State  state  `json:"state"`
+	Owner  string `json:"owner,omitempty"` // the last one, if the lock is not held; empty if it was taken by force
+	Label  string `json:"label,omitempty"`
+
+	Token uint64 `json:"token,omitempty"` // the first fencing token of the owner
+	Last  uint64 `json:"last"`            // the last one that was issued for the key; never falls
+
+	// Length is for how long nobody else takes the lock after it has seen the record for the first time. At every moment,
+	// it covers the longest promise on which the owner may rely.
+	Length int64 `json:"length_ms,omitempty"`
+
+	Age   int64  `json:"age_ms,omitempty"` // how long the owner had the lock when the record was written
+	Nonce string `json:"nonce"`            // no two texts have the same one
+}
+
+// taken reports whether the record keeps others from the lock, for its length.
+func (c *content) taken() bool { return c.State == held || c.State == kept }
+
+func (c *content) length() time.Duration { return time.Duration(c.Length) * time.Millisecond }
+
+// milliseconds rounds up, so that a promise is never longer than the length of its record.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// seal completes c, and returns its text.
+func (c *content) seal() []byte {
+	c.Format, c.Nonce = format, rand.Text()
+	text, _ := json.Marshal(c) // of texts and numbers: never fails
+	return text
+}
+
+// parse is the reverse of seal. The error matches locker.ErrForeignKey.
+func parse(text []byte) (content, error) {
+	var c content
+	foreign := func(why string, args ...any) (content, error) {
+		return content{}, fmt.Errorf("%w: "+why, append([]any{locker.ErrForeignKey}, args...)...)
+	}
+	var head struct {
+		Format int `json:"locker"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil || head.Format == 0 {
+		return foreign("the record has another text than those of this library")
+	}
+	if head.Format != format {
+		return foreign("the record has format %d, and this version of the library knows format %d", head.Format, format)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return foreign("the record: %v", err)
+	}
+	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // io.EOF is never wrapped here
+		return foreign("the record has something after its text")
+	}
+	switch {
+	case c.Nonce == "" || c.Last == 0:
+		return foreign("the record has no nonce or no tokens")
+	case c.State == free:
+		return c, nil
+	case !c.taken():
+		return foreign("the record has the unknown state %q", c.State)
+	case c.Owner == "" || c.Token == 0 || c.Token > c.Last:
+		return foreign("the record has no owner or no token")
+	case c.Length <= 0 || c.Length > maxLength:
+		return foreign("the record has a length of %d ms", c.Length)
+	}
+	return c, nil
+}

@@ -1,0 +1,83 @@
+package record_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/record"
+)
+
+const sound = `{"locker":1,"state":"held","owner":"o","label":"l","token":5,"last":7,"length_ms":1000,"nonce":"n"}`
+
+func TestTexts(t *testing.T) {
+	for _, text := range []string{
+		sound, record.Text("o", 1, 128, time.Hour),
+		`{"nonce": "n", "last": 7, "state": "free", "locker": 1}` + "\n",
+		`{"locker":1,"state":"kept","owner":"o","token":5,"last":5,"length_ms":1,"nonce":"n"}`,
+	} {
+		if err := record.Parses([]byte(text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for what, text := range map[string]string{
+		"nothing":                      "",
+		"another text":                 "not a lock",
+		"other JSON":                   `{"holder":"web-7"}`,
+		"null":                         "null",
+		"a newer format":               strings.Replace(sound, `"locker":1`, `"locker":2`, 1),
+		"a field that is not known":    strings.Replace(sound, `"locker":1`, `"locker":1,"readers":3`, 1),
+		"something behind it":          sound + "{}",
+		"a part":                       sound[:len(sound)-1],
+		"no nonce":                     strings.Replace(sound, `,"nonce":"n"`, "", 1),
+		"another state":                strings.Replace(sound, `"held"`, `"leased"`, 1),
+		"no owner":                     strings.Replace(sound, `"owner":"o",`, "", 1),
+		"no tokens":                    `{"locker":1,"state":"free","nonce":"n"}`,
+		"no token":                     strings.Replace(sound, `"token":5,`, "", 1),
+		"a token past the last":        strings.Replace(sound, `"token":5`, `"token":8`, 1),
+		"a negative token":             strings.Replace(sound, `"token":5`, `"token":-5`, 1),
+		"no length":                    strings.Replace(sound, `"length_ms":1000,`, "", 1),
+		"a length that is too long":    strings.Replace(sound, "1000", "172800001", 1),
+		"a length that is not a count": strings.Replace(sound, "1000", "1.5", 1),
+	} {
+		if err := record.Parses([]byte(text)); !errors.Is(err, locker.ErrForeignKey) {
+			t.Errorf("%s: got %v, want ErrForeignKey", what, err)
+		}
+	}
+}
+
+// Names have few characters, in one case, and no two keys have the same one.
+func TestNames(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	for key, want := range map[string]string{
+		"orders-42_a": "orders-42_a", "A": "=41", "a": "a", "=41": "=3d41", "jobs/nightly": "jobs=2fnightly",
+		"ä": "=c3=a4", "\x00": "=00", ".": "=2e", "..": "=2e=2e", long: long,
+	} {
+		if got := record.NameOf(key); got != want {
+			t.Errorf("%q has the name %q, want %q", key, got, want)
+		}
+	}
+	hashed := record.NameOf(long + "x")
+	if !strings.HasPrefix(hashed, "=s") || len(hashed) != 66 || hashed == record.NameOf(long+"y") {
+		t.Errorf("a long key has the name %q", hashed)
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	f.Add("a", "A")
+	f.Add(strings.Repeat("/", 67), strings.Repeat("/", 66)+"0")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if a == "" || b == "" {
+			return
+		}
+		one, two := record.NameOf(a), record.NameOf(b)
+		if a != b && strings.EqualFold(one, two) {
+			t.Errorf("%q and %q have the name %q", a, b, one)
+		}
+		if len(one) > 200 || strings.Trim(one, "abcdefghijklmnopqrstuvwxyz0123456789-_=") != "" {
+			t.Errorf("%q has the name %q", a, one)
+		}
+	})
+}

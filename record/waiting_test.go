@@ -1,0 +1,195 @@
+package record_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/recordstore"
+	"github.com/golocker/locker/record"
+)
+
+func client(t *testing.T, s record.Store, opts ...record.Option) *locker.Client {
+	l := record.New(s, opts...)
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// However many callers of a Client wait, it looks once in a pause.
+func TestPollsAreBounded(t *testing.T) {
+	for _, poll := range []time.Duration{0, 10 * time.Second} {
+		t.Run(fmt.Sprint(poll), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *recordstore.Store) {
+				lease, err := client(t, s).Lock(t.Context(), "k") // with renewals
+				if err != nil {
+					t.Fatal(err)
+				}
+				other := client(t, s, record.Poll(poll))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				before := s.Requests()["get"]
+				var wg sync.WaitGroup
+				for range 50 {
+					wg.Go(func() {
+						if l, err := other.Lock(ctx, "k"); err == nil {
+							t.Error("got a lock that is held")
+							_ = l.Unlock(t.Context())
+						}
+					})
+				}
+				wg.Wait()
+				if poll == 0 {
+					poll = record.DefaultPoll
+				}
+				least, most := int(time.Minute/poll), 5+int(2*time.Minute/poll)
+				if n := s.Requests()["get"] - before; n < least || n > most {
+					t.Errorf("%d requests in a minute, want %d to %d", n, least, most)
+				}
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A crash costs at most the TTL, from the later of the last renewal and the first look of the next holder, the
+// allowance for clocks, and a look.
+func TestCrashCosts(t *testing.T) {
+	const ttl = 10 * time.Second
+	for name, comes := range map[string]time.Duration{
+		"before the last renewal": -25 * time.Second, "after it": time.Second, "long after it": time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *recordstore.Store) {
+				holder, other := backend(t, s), client(t, s)
+				start := time.Now()
+				req := acquire(t, holder, ttl)
+				crashes := start.Add(30 * time.Second)
+				type result struct {
+					lease locker.Lease
+					err   error
+				}
+				next := make(chan result, 1)
+				first := crashes.Add(comes)
+				go func() {
+					time.Sleep(time.Until(first))
+					l, err := other.Lock(t.Context(), "k", locker.TTL(ttl), locker.NoRenewal())
+					next <- result{l, err}
+				}()
+				for time.Now().Before(crashes) {
+					time.Sleep(3 * time.Second)
+					if err := holder.Extend(t.Context(), req); err != nil {
+						t.Fatal(err)
+					}
+				}
+				last := time.Now()
+				got := <-next
+				if got.err != nil {
+					t.Fatal(got.err)
+				}
+				if first.After(last) {
+					last = first
+				}
+				if took := time.Since(last); took < ttl || took > record.Patience(ttl)+record.DefaultPoll {
+					t.Errorf("the lock was free after %v", took)
+				}
+				if err := got.lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// What a Backend remembers is bounded. It forgets what it has not seen for the longest time.
+func TestSightingsAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		b := backend(t, s)
+		look := func(key string) {
+			req := request(ttl)
+			req.Key = key
+			if _, err := b.Acquire(t.Context(), req); err == nil {
+				t.Errorf("got %s, which is held", key)
+			}
+		}
+		start := time.Now()
+		s.Put("k", record.Text("crashed", 1, 1, time.Minute))
+		for i := range record.MaxSightings + 100 {
+			key := fmt.Sprint("k", i)
+			s.Put(key, record.Text("crashed", 1, 1, time.Hour))
+			look(key)
+			look("k")
+			time.Sleep(time.Millisecond)
+		}
+		if n := record.Sightings(b); n > record.MaxSightings {
+			t.Errorf("%d records are remembered", n)
+		}
+		time.Sleep(time.Until(start.Add(record.Patience(time.Minute))))
+		acquire(t, b, ttl) // it was not forgotten
+	})
+}
+
+// closing is a Store that has to be closed.
+type closing struct {
+	record.Store
+	closed int
+}
+
+func (c *closing) Close() error {
+	c.closed++
+	return io.ErrClosedPipe
+}
+
+func TestCloseClosesTheStore(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		c := &closing{Store: s}
+		b := record.NewBackend(c)
+		for range 2 {
+			if err := b.Close(); !errors.Is(err, io.ErrClosedPipe) {
+				t.Error(err)
+			}
+		}
+		if c.closed != 1 {
+			t.Errorf("closed %d times", c.closed)
+		}
+	})
+}
+
+// While the store is down, Close gives each clean-up one more try, and does not wait for those that hang.
+func TestCloseDoesNotWait(t *testing.T) {
+	for name, fault := range map[string]func(*recordstore.Store) func(){
+		"is down": (*recordstore.Store).Down, "hangs": (*recordstore.Store).Hang,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *recordstore.Store) {
+				b := record.NewBackend(s)
+				req := acquire(t, b, time.Minute)
+				mend := fault(s)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := b.Release(ctx, req); err == nil {
+					t.Error("released")
+				}
+				time.Sleep(10 * time.Second)
+				start := time.Now()
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(start); took > time.Second {
+					t.Errorf("Close took %v", took)
+				}
+				mend()
+			})
+		})
+	}
+}
