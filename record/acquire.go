@@ -94,13 +94,13 @@ func (a *attempt) run(ctx context.Context) (locker.Grant, error) {
 func (a *attempt) take(ctx context.Context, found entry, own bool) (entry, error) {
 	a.lock = content{State: held, Owner: a.req.Token, Label: a.req.Label, Length: milliseconds(a.req.TTL)}
 	if own {
-		a.lock.Token, a.lock.Last = found.Token, found.Last
+		a.lock.Token, a.lock.Last, a.lock.Over = found.Token, found.Last, found.Over
 		a.lock.Length = max(a.lock.Length, found.Length)
 	} else {
 		// What makes tokens grow is the last one in the record. The clock makes it likely that they grow from key to key,
 		// too, as those of readers and writers should, and over the deletion of a record.
 		a.lock.Token = max(found.Last+1, uint64(max(1, time.Now().UnixMicro())))
-		a.lock.Last = a.lock.Token + uint64(a.req.FencesNow()) - 1
+		a.lock.Last, a.lock.Over = a.lock.Token+uint64(a.req.FencesNow())-1, found.Nonce
 	}
 	a.doubt, a.over = true, found.version
 	written, err := a.write(ctx, a.name, a.over, &a.lock)
@@ -136,7 +136,7 @@ func (a *attempt) undoLater() {
 // means that this is so. What it writes instead has the tokens of the attempt behind it, so nobody else gets them.
 func (b *Backend) undo(ctx context.Context, name, over string, lock content) error {
 	for n := 0; ; n++ {
-		instead := content{State: free, Owner: lock.Owner, Last: lock.Last}
+		instead := content{State: free, Owner: lock.Owner, Last: lock.Last, Over: lock.Over}
 		_, err := b.write(ctx, name, over, &instead)
 		if !errors.Is(err, ErrConflict) {
 			return err

@@ -77,6 +77,7 @@ func (b *Backend) change(
 	for n := 0; ; n++ {
 		if own.version != "" {
 			c := next(own)
+			c.Over = own.Over
 			written, err := b.write(ctx, name, own.version, &c)
 			if !errors.Is(err, ErrConflict) {
 				return written, err
@@ -89,6 +90,8 @@ func (b *Backend) change(
 			return entry{}, err
 		case err == nil && nonce != "" && found.Nonce == nonce:
 			return found, nil // its success was reported as a conflict
+		case err == nil && nonce != "" && found.Over == nonce:
+			return entry{}, errReleased // the same, and the next owner has had the lock since
 		case err == nil:
 			err = found.owned(req)
 		}

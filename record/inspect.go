@@ -66,14 +66,14 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 			return inspect.Inspection{State: inspect.Foreign}, err
 		case err != nil:
 			return inspect.Inspection{State: inspect.Unknown}, err
-		case nonce != "" && found.Nonce == nonce:
+		case nonce != "" && (found.Nonce == nonce || found.Over == nonce):
 			return shown, nil // its success was reported as a conflict
 		case found.left() == 0 || !strings.HasPrefix(found.Owner, owner) || found.State == kept && owner != "",
 			n > 0 && found.Owner != was.Owner: // the lock has changed hands: the new owner keeps it
 			return found.inspection(), locker.ErrNotHeld
 		}
 		was, shown = found, found.inspection()
-		taken := content{State: free, Last: found.Last}
+		taken := content{State: free, Last: found.Last, Over: found.Over}
 		_, err = b.write(ctx, name, found.version, &taken)
 		if !errors.Is(err, ErrConflict) {
 			return shown, err

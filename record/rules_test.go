@@ -256,6 +256,39 @@ func TestOwnSuccessIsNoConflict(t *testing.T) {
 	}
 }
 
+// When the release that was reported as a conflict is read back, the next holder may have the lock, and may have
+// released it.
+func TestOwnReleaseIsNoLoss(t *testing.T) {
+	for what, next := range map[string]func(t *testing.T, b *record.Backend){
+		"holds it": func(t *testing.T, b *record.Backend) {
+			req := acquire(t, b, time.Minute)
+			if err := b.Extend(t.Context(), req); err != nil {
+				t.Error(err)
+			}
+		},
+		"has released it": func(t *testing.T, b *record.Backend) {
+			if err := b.Release(t.Context(), acquire(t, b, time.Minute)); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *recordstore.Store) {
+				b, other := backend(t, s), backend(t, s)
+				req := acquire(t, b, time.Minute)
+				s.Inject(once(recordstore.Fault{Twice: true, After: time.Second}))
+				released := make(chan error, 1)
+				go func() { released <- b.Release(t.Context(), req) }()
+				time.Sleep(time.Millisecond)
+				next(t, other)
+				if err := <-released; err != nil {
+					t.Errorf("Release: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // A conflict that was none ends no call, and leaves nothing behind.
 func TestConflictThatWasNone(t *testing.T) {
 	for what, prepare := range before {

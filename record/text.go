@@ -45,6 +45,10 @@ type content struct {
 
 	Age   int64  `json:"age_ms,omitempty"` // how long the owner had the lock when the record was written
 	Nonce string `json:"nonce"`            // no two texts have the same one
+
+	// Over is the nonce of the record that the last owner's lock was written over. By it, a release whose success was
+	// reported as a conflict is told from a lock that was lost, although the next owner has the lock already.
+	Over string `json:"over,omitempty"`
 }
 
 // taken reports whether the record keeps others from the lock, for its length.

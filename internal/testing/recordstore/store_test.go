@@ -80,12 +80,12 @@ func TestHangAndDown(t *testing.T) {
 			t.Error(err)
 		}
 		mend()
+		s.Wait()
 		up := s.Down()
 		if err := create("down"); err == nil || errors.Is(err, record.ErrConflict) {
 			t.Error(err)
 		}
 		up()
-		s.Wait()
 		if hung, down := s.Text("hung"), s.Text("down"); hung != "text" || down != "" {
 			t.Errorf("got %q and %q", hung, down)
 		}
