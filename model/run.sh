@@ -1,11 +1,11 @@
 #!/bin/sh
-# Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml, progress.pml, local.pml and places.pml. Exits
-# non-zero if a property fails, a planted bug is not found, or a search is not complete.
+# Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml, progress.pml, local.pml, places.pml and
+# record.pml. Exits non-zero if a property fails, a planted bug is not found, or a search is not complete.
 #
 #   run.sh                      the small searches and all planted bugs, two at a time: about five minutes
 #   run.sh full                 the large searches too, about half an hour and 6 GB
 #   run.sh trace [MODEL] -D...  one search, with parameters of the model or its bugs; prints the shortest way to fail.
-#                               MODEL is heal, guard, handoff, progress, local or places; without it, fence
+#                               MODEL is heal, guard, handoff, progress, local, places or record; without it, fence
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -291,6 +291,36 @@ placesLarge() {
   holds "3, callers leave"                                       -DLOSSES=0
 }
 
+# ---- record.pml: stores that compare and swap a record -------------------------------------------------------------
+
+one="-DW=1 -DV=4"
+
+records() {
+  model=record
+  heading "a store of records: ME, TOK, CLEAN"
+  holds "2 clients x 1 attempt, 4 writes"                        $one
+  holds "  3 writes, extensions by less"                         -DW=1 -DV=3 -DSHORT=1
+}
+
+recordBugs() {
+  model=record
+  heading "planted bugs in the store of records"
+  breaks "FROM_SENT: a watcher counts from before its read"      ME    $one -DFROM_SENT
+  breaks "NO_NONCE: what says the same has the same version"     ME    $one -DNO_NONCE
+  breaks "SHORTENS: the length is that of the last extension"    ME    $one -DSHORTENS -DSHORT=1
+  breaks "NO_UNDO: what is in doubt is not undone"               CLEAN $one -DNO_UNDO
+  breaks "UNDO_READS: what is in doubt is undone if it is there" CLEAN $one -DUNDO_READS
+  breaks "OWN_CONFLICT: its own success is another's lock"       CLEAN $one -DOWN_CONFLICT
+  breaks "DELETES: a release deletes the record"                 TOK   $one -DDELETES
+  breaks "FORGETS: a free record has no tokens"                  TOK   $one -DFORGETS
+}
+
+recordsLarge() {
+  model=record
+  heading "a store of records, large"
+  holds "2 clients x 1 attempt, 5 writes"                        -DW=1
+}
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 # both runs the first list of rows, and beside it the second one, which is printed when the first is done.
@@ -319,15 +349,15 @@ trap 'kill $pan $second 2>/dev/null; exit 130' INT TERM
 mode=${1-}
 case $mode in
 "")
-  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs"
+  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs records recordBugs"
   ;;
 full)
-  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge"
+  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge records recordBugs recordsLarge"
   ;;
 trace)
   shift
   case ${1-} in
-  heal | guard | handoff | progress | local | places | fence) model=$1 && shift ;;
+  heal | guard | handoff | progress | local | places | record | fence) model=$1 && shift ;;
   *) model=fence ;;
   esac
   trace "$@"
