@@ -146,7 +146,7 @@ func TestOneHolderUnderFaults(t *testing.T) {
 			}
 			for range rng.IntN(4) {
 				time.Sleep(time.Duration(rng.Int64N(int64(ttl / 2))))
-				_ = locker.ExtendTTL(ctx, lease, ttl/2+time.Duration(rng.Int64N(int64(ttl))))
+				_ = lease.Extend(ctx, locker.TTL(ttl/2+time.Duration(rng.Int64N(int64(ttl)))))
 			}
 			_ = lease.Unlock(ctx)
 		})

@@ -222,7 +222,7 @@ func (k *Lock) extend(ctx, bounded context.Context, lease locker.Lease, ttl time
 	}
 	end, limited := ctx.Deadline()
 	late := limited && end.After(lease.Until())
-	if err := locker.ExtendTTL(bounded, lease, ttl); err != nil {
+	if err := lease.Extend(bounded, locker.TTL(ttl)); err != nil {
 		return err
 	}
 	if late {

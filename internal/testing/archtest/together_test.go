@@ -13,8 +13,9 @@ import (
 )
 
 // features are options and functions that change what a lock does. TTL is not among them: nearly every test sets one.
+// Extend is an extension with another TTL.
 var features = []string{"NoRenewal", "MaxHold", "MinHold", "Patience", "Label", "NoLocalHandover", "LockAll", "Verify",
-	"ExtendTTL", "Wanted", "Guard", "WaitReplicas"}
+	"Extend", "Wanted", "Guard", "WaitReplicas"}
 
 // What sets two features apart.
 const (
@@ -41,7 +42,7 @@ var apart = map[[2]string]string{
 	{"NoLocalHandover", "Guard"}:        byDefault,
 	{"NoLocalHandover", "WaitReplicas"}: byDefault,
 	{"Verify", "Wanted"}:                "neither changes anything",
-	{"ExtendTTL", "Wanted"}:             ofRenewals,
+	{"Extend", "Wanted"}:                ofRenewals,
 	{"Wanted", "Guard"}:                 ofRenewals,
 	{"Wanted", "WaitReplicas"}:          ofRenewals,
 }
@@ -54,6 +55,10 @@ func usesOf(f *ast.FuncDecl) uses {
 	u := uses{map[string]bool{}, map[string]bool{}}
 	ast.Inspect(f.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
+		case *ast.CallExpr:
+			if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Extend" && len(n.Args) > 1 {
+				u.features[f.Sel.Name] = true
+			}
 		case *ast.SelectorExpr:
 			name := strings.TrimPrefix(n.Sel.Name, "Try")
 			if of, ok := n.X.(*ast.Ident); ok && slices.Contains([]string{"locker", "single", "redlock"}, of.Name) &&
