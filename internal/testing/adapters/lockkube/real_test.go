@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/golocker/locker/internal/testing/adapters"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/redistest"
@@ -23,7 +24,7 @@ func TestProcesses(t *testing.T) {
 		},
 		"PostgreSQL": func(t *testing.T) (string, storeurl.Server) {
 			s := pgtest.Start(t, "fsync=on")
-			migrate(t, s.URL("postgres"))
+			adapters.Migrate(t, s.URL("postgres"))
 			return s.URL("postgres"), s
 		},
 	} {

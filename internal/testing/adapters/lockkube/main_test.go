@@ -9,15 +9,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/golocker/locker/adapters/lockkube"
-	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"
-	_ "github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
@@ -122,18 +119,5 @@ func (j *judge) began() error {
 func (j *judge) ended() {
 	if j.file != nil {
 		_ = syscall.Flock(int(j.file.Fd()), syscall.LOCK_UN)
-	}
-}
-
-// migrate makes the tables of locks.
-func migrate(tb testing.TB, url string) {
-	tb.Helper()
-	pool, err := pgxpool.New(tb.Context(), url)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer pool.Close()
-	if _, err := postgres.Migrate(tb.Context(), pool); err != nil {
-		tb.Fatal(err)
 	}
 }
