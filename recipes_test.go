@@ -33,7 +33,7 @@ func TestPagesShowTheExamples(t *testing.T) {
 		programs, lines int
 	}{
 		{[]string{"docs/recipes.md", "docs/what-it-is-not.md"}, "recipes_test.go", 9, 12},
-		{[]string{"llms.txt", "AGENTS.md"}, "llms_test.go", 11, 14},
+		{[]string{"llms.txt", "AGENTS.md"}, "config/llms_test.go", 11, 14},
 	} {
 		programs, source := 0, text(of.source)
 		for _, page := range of.pages {

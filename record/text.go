@@ -88,7 +88,7 @@ func parse(text []byte) (content, error) {
 	if err := d.Decode(&c); err != nil {
 		return foreign("the record: %v", err)
 	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // io.EOF is never wrapped here
+	if _, err := d.Token(); err != io.EOF {
 		return foreign("the record has something after its text")
 	}
 	switch {

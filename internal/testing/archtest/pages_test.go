@@ -12,6 +12,7 @@ import (
 )
 
 var (
+	codeOf    = regexp.MustCompile("(?s)```.*?```") // in which a call of a generic function looks like a link
 	linkOf    = regexp.MustCompile(`\]\(([^()\s]+)\)`)
 	targetOf  = regexp.MustCompile("`make ([a-z-]+)")
 	makeRules = regexp.MustCompile(`(?m)^([a-z-]+):`)
@@ -38,7 +39,7 @@ func anchors(page string) (names []string) {
 
 // dangling returns what a page in the directory names and is not there: files, headings and targets of make.
 func dangling(dir, page string, targets []string, read func(path string) (string, error)) (names []string) {
-	for _, m := range linkOf.FindAllStringSubmatch(page, -1) {
+	for _, m := range linkOf.FindAllStringSubmatch(codeOf.ReplaceAllString(page, ""), -1) {
 		path, anchor, _ := strings.Cut(m[1], "#")
 		if strings.Contains(path, ":") {
 			continue // another site

@@ -29,11 +29,9 @@ const (
 
 // apart are pairs of features that no test uses together, with the reason why none is needed.
 var apart = map[[2]string]string{
-	{"MaxHold", "Patience"}:             holding,
 	{"MaxHold", "Wanted"}:               clientAlone,
 	{"MaxHold", "Guard"}:                clientAlone,
 	{"MaxHold", "WaitReplicas"}:         clientAlone,
-	{"MinHold", "Patience"}:             holding,
 	{"MinHold", "Wanted"}:               "MinHold begins to matter with Unlock, when nobody is told any more",
 	{"MinHold", "WaitReplicas"}:         unconfirmed,
 	{"Patience", "Wanted"}:              holding,

@@ -46,7 +46,7 @@ func TestFaults(t *testing.T) {
 					t.Errorf("the answer came after %v, want %v", took, c.answered)
 				}
 				wrong := !errors.Is(err, c.err)
-				if c.err == errAny { //nolint:errorlint // the value itself
+				if c.err == errAny {
 					wrong = err == nil || errors.Is(err, record.ErrConflict)
 				}
 				if wrong {

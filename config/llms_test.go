@@ -1,4 +1,4 @@
-package locker_test
+package config_test
 
 import (
 	"context"

@@ -1,0 +1,34 @@
+package lockkube_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/adapters/lockkube"
+	"github.com/golocker/locker/memory"
+)
+
+// The tests with electors, managers and stores are in internal/testing/adapters/lockkube, because they need modules that
+// the adapter does not.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestIdentities(t *testing.T) {
+	l := memory.New()
+	defer l.Close()
+	if _, err := lockkube.New(l, "my-operator", strings.Repeat("x", 65)); !errors.Is(err, locker.ErrInvalid) {
+		t.Errorf("an identity that is too long: %v", err)
+	}
+	var a resourcelock.Interface
+	a, err := lockkube.New(l, "my-operator", "a")
+	if err != nil || a.Identity() != "a" {
+		t.Fatalf("the identity is %q, %v", a.Identity(), err)
+	}
+	if record, _, err := a.Get(t.Context()); err != nil || record.HolderIdentity != "" {
+		t.Errorf("nobody has the lock: %+v, %v", record, err)
+	}
+}
