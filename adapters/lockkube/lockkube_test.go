@@ -13,8 +13,8 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// The tests with electors, managers and stores are in internal/testing/adapters/lockkube, because they need modules that
-// the adapter does not.
+// The tests with electors, managers and stores are in internal/testing/adapters/lockkube, because they need modules
+// that the adapter does not.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestIdentities(t *testing.T) {
