@@ -47,8 +47,8 @@ var all = []trial{
 		everystore, "-v -run TestElections ./elections", "LOCKER_ELECTIONS", "1000", ""},
 	{"soak", "five processes contend on each store while processes, servers and networks fail; an outside judge",
 		everystore, "-v -run TestSoak ./soak", "LOCKER_SOAK", "10m", "LOCKER_SOAK_ONLY"},
-	{"places", "the same of 16 processes with permits, readers and writers, for that long, or for 100000 acquisitions " +
-		"and a tenth as many upgrades with downgrades",
+	{"places", "the same of 16 processes with permits, readers and writers, for that long, or for 100000 acquisitions, " +
+		"with fewer writers",
 		everystore, "-v -run TestPlaces ./soak", "LOCKER_SOAK_PLACES", "10m", "LOCKER_SOAK_ONLY"},
 	{"upgrade", "the soak with programs of the last release, or the commit before, beside those of this tree; " +
 		"LOCKER_UPGRADE_FROM names another commit",

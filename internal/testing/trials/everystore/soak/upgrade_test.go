@@ -37,7 +37,7 @@ func TestUpgrade(t *testing.T) {
 	onStores(t, text != "", func(tr *trial) {
 		tr.boundPlaces()
 		for _, w := range []work{ofLocks, ofPlaces} {
-			tr.begin(4, plan{Work: w, program: other})
+			tr.begin(4, plan{Work: w, Mixed: 10, program: other})
 		}
 		old := func(s *span) bool { return tr.others[s.who] }
 		tr.await(now(), 20, "an old program had a lock", old)

@@ -64,10 +64,10 @@ func (w *worker) permit(ctx context.Context, key string, n int) {
 // readersAndWriters acquires a lease of a reader or of a writer, and changes it while it can.
 func (w *worker) readersAndWriters(ctx context.Context) {
 	of, l := word{Kind: shared, Key: shelves[w.oneOf(len(shelves))]}, w.rw.Shared()
-	switch rand.IntN(10) {
-	case 0, 1, 2, 3:
+	switch n := rand.IntN(w.Mixed); {
+	case n < 4:
 		of.Kind, l = upgradeable, w.rw.Upgradeable()
-	case 4, 5:
+	case n < 6:
 		of.Kind, l = exclusive, w.rw.Exclusive()
 	}
 	lease := w.acquire(ctx, l, &of)

@@ -26,6 +26,8 @@ type plan struct {
 	URL   string
 	Work  work
 	Limit int // of permits, if Work is onePermit
+	// Mixed is of how many calls for readers and writers four may write and two write, if Work is ofPlaces.
+	Mixed int
 
 	program string // of the worker; empty: this one
 }
