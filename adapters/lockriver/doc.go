@@ -12,8 +12,8 @@
 //	})
 //
 // l is any [locker.Locker] that the whole fleet shares. With semaphore.New(l, 3), at most three jobs with the same key
-// are worked at a time. A key stays locked after a crash until the TTL of l has ended; see locker.TTL. Close l after
-// River's client has stopped.
+// are worked at a time. A key stays locked after a crash until the TTL has ended, which is 10 s unless l has another
+// one, as by locker.Wrap(l, locker.Defaults(locker.TTL(d))). Close l after River's client has stopped.
 //
 // # What is promised
 //
@@ -22,8 +22,9 @@
 //
 //   - If the key is locked, the job is snoozed until the lock ends unless its holder renews it, or as [Snooze] says.
 //     The worker is free for other jobs meanwhile. There is no order among the jobs that are snoozed.
-//   - A snooze is not an attempt: River takes back the one that it has counted. So a job is never discarded because it
-//     was snoozed, not even with MaxAttempts 1. The field snoozes of its metadata counts them.
+//   - A snooze is not an attempt: River takes back the one that it has counted. So a job is not discarded because it
+//     was snoozed, not even with MaxAttempts 1, unless its process crashes at that moment; see below. The field
+//     snoozes of its metadata counts them.
 //   - If the store of the locks is unavailable, the job is snoozed as well. It was not called, and if it failed
 //     instead, an outage of some minutes would discard all jobs that have few attempts. River logs snoozes only for
 //     debugging, so watch the Locker, by middleware/logging or the metrics of middleware/tracing.
@@ -43,7 +44,12 @@
 // # What happens after kill -9
 //
 // The lock ends with its TTL, and other jobs with its key are worked. The job that was interrupted is worked again when
-// River rescues it, after Config.RescueStuckJobsAfter, which is an hour by default.
+// River rescues it, after Config.RescueStuckJobsAfter, which is an hour by default. River looks about twice a minute,
+// and later if the process was its leader.
+//
+// The same happens to jobs that the process was snoozing, because River writes down snoozes up to a quarter of a second
+// later. Here, the attempt counts: with MaxAttempts 1, River discards such a job, although it was not worked. So give
+// jobs two attempts or more, and do not snooze them for less time than necessary.
 //
 // River also rescues jobs that still run, because they ignore the end of their context. Without a lock, such a job then
 // runs twice at a time. With one, it is snoozed until the first run has returned.

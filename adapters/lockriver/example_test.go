@@ -26,8 +26,11 @@ func ExampleNew() {
 	defer l.Close()
 	lock := lockriver.New(l, func(job *rivertype.JobRow) string {
 		var args ExportArgs
-		if job.Kind != args.Kind() || json.Unmarshal(job.EncodedArgs, &args) != nil {
+		switch {
+		case job.Kind != args.Kind():
 			return "" // no lock
+		case json.Unmarshal(job.EncodedArgs, &args) != nil:
+			return "export"
 		}
 		return fmt.Sprint("export:", args.Customer)
 	})

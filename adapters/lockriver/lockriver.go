@@ -31,12 +31,12 @@ type Option func(*Middleware)
 // of d is added at random. Without it, the time is what the store says of the rest of the lock, but at least a second,
 // and 5 s if it says nothing. Use it if jobs are much shorter than the TTL of the locks.
 //
-// River works a job that was snoozed for less than five seconds when it next looks for jobs, once per
-// Config.FetchPollInterval.
+// River works a job that was snoozed for less than five seconds when a client of the fleet next looks for jobs, each
+// once per Config.FetchPollInterval.
 func Snooze(d time.Duration) Option { return func(m *Middleware) { m.snooze = d } }
 
 // New returns a Middleware that acquires locks from l. key returns the name of the lock that a job needs, or an empty
-// string if it needs none.
+// string if it needs none. For arguments that cannot be read, return a name that such jobs share, and not an empty one.
 func New(l locker.Locker, key func(job *rivertype.JobRow) string, opts ...Option) *Middleware {
 	m := &Middleware{locker: l, key: key}
 	for _, opt := range opts {

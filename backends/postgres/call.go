@@ -71,8 +71,8 @@ func (b *backend) connection(ctx context.Context) (*pgxpool.Conn, error) {
 // crowded adds to err, of a request that has waited for a connection, that all of the pool were in use, if they were.
 func (b *backend) crowded(err error) error {
 	if all := b.pool.Stat(); b.ctx.Err() == nil && all.AcquiredConns() >= all.MaxConns() {
-		return fmt.Errorf("all %d connections of the pool were in use: give locks a pool of their own, or raise "+
-			"pool_max_conns: %w", all.MaxConns(), err)
+		return fmt.Errorf("all %d connections of the pool were in use: if the server answers, give locks a pool of their "+
+			"own, or raise pool_max_conns: %w", all.MaxConns(), err)
 	}
 	return err
 }

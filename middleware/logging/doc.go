@@ -30,9 +30,10 @@
 // ended does not count as a failure of the store.
 //
 // The attributes are key, keys (how many), fence, reason, holder, node and err, and the durations took, held, waited,
-// remaining and down. The first 64 bytes of the key are logged; [Key] replaces or omits it. The holder is the label of
-// the holder that the call has seen last; see locker.Label. A call that waits in a store's queue sees it when it begins
-// to wait. Owner tokens are never logged, because they are sufficient to release a lock.
+// remaining and down, which is the time from the first failure to the last. The first 64 bytes of the key are logged;
+// [Key] replaces or omits it. The holder is the label of the holder that the call has seen last; see locker.Label. A
+// call that waits in a store's queue sees it when it begins to wait. Owner tokens are never logged, because they are
+// sufficient to release a lock.
 //
 // Records carry the context of the call, so that handlers can find a trace ID in it. The records of a lease carry the
 // context of the call that acquired it.
