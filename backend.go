@@ -125,7 +125,7 @@ type Request struct {
 // when it draws the tokens, which may be long after the call of Queue began. It may be called until Queue returns, by
 // any goroutine, and does not block.
 func (r *Request) FencesNow() int {
-	if r.Wait != nil && r.Wait.others != nil && r.Wait.others() {
+	if r.Wait != nil && r.Wait.queue != nil && r.Wait.queue.waited() {
 		return MaxFences
 	}
 	return min(max(1, r.Fences), MaxFences)

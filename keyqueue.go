@@ -42,12 +42,11 @@ type keyQueue struct {
 	// The following are guarded by the mutex of queues.
 	local  *grant      // is handed over from caller to caller; nil if a caller is at the front
 	fences int         // how many tokens of local are left
-	until  time.Time   // when local ends
 	ending *time.Timer // ends local
 	alone  bool        // what the caller at the front acquires is not handed over
-	front  options     // of that caller
+	front  terms       // of that caller
 
-	granted time.Time // when the answer came that the caller at the front has the lock
+	granted time.Time // when the answer came that the caller at the front has the lock, which is local afterwards
 
 	// Wait is that of the caller at the front. The callers behind it report what it has learnt from the store when their
 	// context ends, and the next caller at the front starts from that.
@@ -57,16 +56,23 @@ type keyQueue struct {
 // caller is a caller that waits in a queue.
 type caller struct {
 	trace *lockertrace.Trace
-	o     options
+	terms terms
 	local bool          // see options.local
 	ready chan struct{} // closed when the caller has come to the front, or has got a lease
 	lease *lease        // from the caller before; nil if this one has come to the front
 }
 
-// fits reports whether the caller can have a lease of what a caller with o has acquired: it has asked for the same.
-func (w *caller) fits(o *options) bool {
-	return w.local && w.o.ttl == o.ttl && w.o.label == o.label && w.o.noRenewal == o.noRenewal
+// terms is what callers must have asked for alike, so that one may have a lease of what the other has acquired.
+type terms struct {
+	ttl       time.Duration
+	label     string
+	noRenewal bool
 }
+
+func (o *options) terms() terms { return terms{o.ttl, o.label, o.noRenewal} }
+
+// fits reports whether the caller can have a lease of what a caller with these terms has acquired.
+func (w *caller) fits(front terms) bool { return w.local && w.terms == front }
 
 var errBehind = errors.New("other callers of this client are waiting for the lock ahead of this one")
 
@@ -88,12 +94,12 @@ func (qs *keyQueues) join(
 			qs.byKey = make(map[string]*keyQueue)
 		}
 		q = &keyQueue{queues: qs, key: key}
-		q.trace, q.others = trace, q.waited
+		q.trace, q.queue = trace, q
 		qs.byKey[key] = q
 		qs.mu.Unlock()
 		return q, nil, nil
 	}
-	w := &caller{trace: trace, o: o, local: o.local(ctx), ready: make(chan struct{})}
+	w := &caller{trace: trace, terms: o.terms(), local: o.local(ctx), ready: make(chan struct{})}
 	position := q.waiting.PushBack(w)
 	q.settle()
 	qs.mu.Unlock()
@@ -181,7 +187,7 @@ func (q *keyQueue) quit(w *caller, position *list.Element) *lease {
 func (q *keyQueue) shares(o options, local bool) bool {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	q.alone, q.front = !local, o
+	q.alone, q.front = !local, o.terms()
 	return q.wanted()
 }
 
@@ -196,7 +202,7 @@ func (q *keyQueue) waited() bool {
 // mutex held.
 func (q *keyQueue) wanted() bool {
 	first := q.waiting.Front()
-	return !q.alone && first != nil && first.Value.(*caller).fits(&q.front)
+	return !q.alone && first != nil && first.Value.(*caller).fits(q.front)
 }
 
 // leave removes the caller at the front. l is the lease that it has acquired, if it has. If the grant of l can be
@@ -212,15 +218,19 @@ func (q *keyQueue) leave(l *lease) {
 	if q.waiting.Len() > 0 || g.queue != nil { // somebody may come while the lock is handed over
 		q.saw(&HeldError{Label: g.req.Label}) // by this client
 	}
-	until := q.granted.Add(min(maxLocal, g.req.TTL/localPart))
-	rest := left(until)
+	rest := q.left(g)
 	if q.alone || g.queue == nil || rest <= 0 || g.over() {
 		q.next()
 		return
 	}
-	q.local, q.fences, q.until = g, g.req.Fences-1, until
+	q.local, q.fences = g, g.req.Fences-1
 	q.ending = time.AfterFunc(rest, func() { q.over(g) })
 	q.settle()
+}
+
+// left returns for how long g may still be handed over.
+func (q *keyQueue) left(g *grant) time.Duration {
+	return left(q.granted.Add(min(maxLocal, g.req.TTL/localPart)))
 }
 
 // handOver gives the lock of l to the first caller that waits. It returns false if that is not possible. The lock then
@@ -237,7 +247,7 @@ func (q *keyQueue) pass(l *lease) (handed bool, asking []*context.CancelFunc) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
 	first := q.waiting.Front()
-	if q.local != l.grant || first == nil || left(q.until) <= 0 {
+	if q.local != l.grant || first == nil || q.left(q.local) <= 0 {
 		return false, nil
 	}
 	w := first.Value.(*caller)
@@ -258,7 +268,7 @@ func (q *keyQueue) settle() {
 		return
 	}
 	first := q.waiting.Front()
-	if q.fences == 0 || first != nil && !first.Value.(*caller).fits(&q.front) {
+	if q.fences == 0 || first != nil && !first.Value.(*caller).fits(q.front) {
 		q.end()
 	}
 }

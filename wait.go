@@ -25,7 +25,7 @@ type Wait struct {
 	patience  time.Duration
 	closing   <-chan struct{} // of the Client
 	ending    <-chan struct{} // see EndWith
-	others    func() bool     // reports whether other callers of the Client wait for the lock; nil: none do
+	queue     *keyQueue       // of the Client, whose other callers may wait for the lock; nil: none do
 
 	mu     sync.Mutex // guards the following, which callers behind the one at the front read
 	waits  bool       // the call of Queue in progress has found the lock held
