@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -46,6 +47,18 @@ func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 		return inspect.Inspection{State: inspect.Unknown}, err
 	}
 	return found.inspection(), nil
+}
+
+// Examine implements [inspect.Examiner]. It asks nothing, unless the Store is an Examiner, too.
+func (b *Backend) Examine(ctx context.Context) []inspect.Finding {
+	found := []inspect.Finding{{
+		Check: inspect.Polling, Level: inspect.OK,
+		Text: fmt.Sprintf("clients look every %v at most while they wait", b.poll),
+	}}
+	if x, ok := b.store.(inspect.Examiner); ok {
+		found = append(found, x.Examine(ctx)...)
+	}
+	return found
 }
 
 // ForceRelease implements [inspect.Inspector].

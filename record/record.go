@@ -88,7 +88,7 @@ func New(store Store, opts ...Option) *locker.Client {
 }
 
 // Backend implements [locker.Backend] and its optional interfaces locker.Queuer and locker.Verifier, and
-// inspect.Inspector. It is safe for concurrent use.
+// inspect.Inspector and inspect.Examiner. It is safe for concurrent use.
 type Backend struct {
 	options
 	store Store
