@@ -41,6 +41,10 @@ type trial struct {
 	outages []stretch      // the times of faults
 }
 
+func newTrial(t *testing.T, d deployment.Deployment) *trial {
+	return &trial{T: t, judge: newJudge(), store: d.Start(t), others: map[int]bool{}}
+}
+
 // process is a worker and its ways to the servers.
 type process struct {
 	plan
@@ -73,10 +77,12 @@ func (tr *trial) disturb(over func() bool) {
 // fault breaks something, and mends it.
 func (tr *trial) fault() {
 	i := rand.IntN(len(tr.all))
-	p, server := tr.all[i], tr.store.Servers[rand.IntN(len(tr.store.Servers))]
-	d := 100*time.Millisecond + rand.N(2*ttl)
-	kinds := []string{
-		"SIGKILL", "SIGSTOP", "server restarted", "server stopped", "connections cut", "connections hang", "cut off",
+	p, d := tr.all[i], 100*time.Millisecond+rand.N(2*ttl)
+	kinds := []string{"SIGKILL", "SIGSTOP"}
+	var server deployment.Server
+	if n := len(tr.store.Servers); n > 0 {
+		server = tr.store.Servers[rand.IntN(n)]
+		kinds = append(kinds, "server restarted", "server stopped", "connections cut", "connections hang", "cut off")
 	}
 	if tr.forgets {
 		kinds = append(kinds, "server forgets")
