@@ -11,7 +11,7 @@ MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} 
 # internal/testing/trials/everystore, except its elections, belong to make test-long, and package examples tests the
 # programs of examples. The longest modules come first, and the command, whose tests are of real time, does not begin
 # beside the trials, which take much of the processors.
-TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres \
+TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres backends/s3 \
 	internal/testing/telemetry examples/everywhere $(OUTSIDE)
 # Modules of outside authors. Their suites mostly wait, and they cannot use internal/testing/virtual.
 OUTSIDE = examples/custombackend examples/customdriver

@@ -76,6 +76,8 @@ var rules = map[string]struct {
 		"configuration must not pull in clients that the program does not register"},
 	"/backends/postgres": {[]string{module, module + "/config", "github.com/jackc/pgx/v5"},
 		"a backend knows its own client, and no other store"},
+	"/backends/s3": {[]string{module, module + "/config", module + "/record", "github.com/aws/aws-sdk-go-v2",
+		"github.com/aws/smithy-go"}, "a backend knows its own client, and no other store"},
 	"/config/tracing": {[]string{module, module + "/config", module + "/middleware/tracing"}, "it only registers"},
 	"/middleware/tracing": {[]string{module, module + "/election", "go.opentelemetry.io/otel",
 		"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
