@@ -130,7 +130,7 @@ var free = []string{"/examples", "/benchmarks", "/internal/testing"}
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/record/recordtest", "/cmd/locker/internal/conform",
 	"/internal/testing/redistest", "/internal/testing/fault", "/internal/testing/contention", "/internal/testing/golden",
-	"/internal/testing/virtual", "/internal/testing/etcdtest",
+	"/internal/testing/virtual", "/internal/testing/dynamotest", "/internal/testing/etcdtest",
 	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/placestest",
 	"/internal/testing/instance", "/internal/testing/oncetest", "/internal/testing/testserver",
 	"/internal/testing/storeurl", "/internal/testing/short", "/internal/testing/steady", "/internal/testing/trials/sim",
