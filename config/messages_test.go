@@ -70,11 +70,12 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 		"postgresql://h/app":       `import _ "github.com/golocker/locker/backends/postgres"`,
 		"natss://h":                `import _ "github.com/golocker/locker/backends/nats", which is a module of its own`,
 		"etcd://h":                 `import _ "github.com/golocker/locker/backends/etcd"`,
+		"dynamodb://locks":         `import _ "github.com/golocker/locker/backends/dynamodb"`,
 	} {
 		_, err := config.Parse(url)
 		complains(t, err, want)
 	}
-	for _, name := range []string{"postgres", "nats", "etcd"} {
+	for _, name := range []string{"postgres", "nats", "etcd", "dynamodb"} {
 		complains(t, (&config.Config{Backend: name}).Validate(),
 			`unknown backend "`+name+`": import _ "github.com/golocker/locker/backends/`+name+`", which is a module of its own`)
 	}

@@ -25,6 +25,7 @@ func importOf(backend string) string {
 
 // instead maps schemes of other programs, and those of the project that this program has not linked in, to advice.
 var instead = map[string]string{
+	"dynamodb":         importOf("dynamodb"),
 	"postgres":         importOf("postgres"),
 	"postgresql":       importOf("postgres"),
 	"nats":             importOf("nats"),

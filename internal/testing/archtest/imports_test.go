@@ -63,6 +63,9 @@ var rules = map[string]struct {
 		"a driver knows its own client, and nothing of locks"},
 	"/drivers/valkey": {[]string{module + "/drivers", "github.com/valkey-io/valkey-go"},
 		"a driver knows its own client, and nothing of locks"},
+	"/backends/dynamodb": {[]string{module, module + "/config", module + "/record", "github.com/aws/aws-sdk-go-v2",
+		"github.com/aws/smithy-go"},
+		"it is written like the store of an outside author"},
 	"/backends/etcd": {[]string{module, module + "/config", module + "/inspect", module + "/lockertrace",
 		"go.etcd.io/etcd/api/v3", "go.etcd.io/etcd/client/v3", "go.uber.org/zap", "google.golang.org/grpc"},
 		"it is written like the backend of an outside author"},
@@ -132,7 +135,7 @@ var free = []string{"/examples", "/benchmarks", "/internal/testing"}
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/record/recordtest", "/cmd/locker/internal/conform",
 	"/internal/testing/redistest", "/internal/testing/fault", "/internal/testing/contention", "/internal/testing/golden",
-	"/internal/testing/virtual", "/internal/testing/etcdtest",
+	"/internal/testing/virtual", "/internal/testing/dynamotest", "/internal/testing/etcdtest",
 	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/placestest",
 	"/internal/testing/instance", "/internal/testing/oncetest", "/internal/testing/testserver",
 	"/internal/testing/storeurl", "/internal/testing/short", "/internal/testing/steady", "/internal/testing/trials/sim",
