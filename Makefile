@@ -12,7 +12,7 @@ MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} 
 # programs of examples. The longest modules come first, and the command, whose tests are of real time, does not begin
 # beside the trials, which take much of the processors.
 TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres backends/s3 \
-	backends/dynamodb internal/testing/telemetry examples/everywhere $(OUTSIDE)
+	backends/dynamodb backends/kubernetes internal/testing/telemetry examples/everywhere $(OUTSIDE)
 # Modules of outside authors. Their suites mostly wait, and they cannot use internal/testing/virtual.
 OUTSIDE = examples/custombackend examples/customdriver
 
