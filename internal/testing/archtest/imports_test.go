@@ -70,6 +70,8 @@ var rules = map[string]struct {
 		"it only registers, and a client that few programs use must not be a requirement of the library"},
 	"/backends/nats": {[]string{module, module + "/config", "github.com/nats-io/nats.go"},
 		"it is written like the backend of an outside author"},
+	"/backends/mysql": {[]string{module, module + "/config", module + "/record", "github.com/go-sql-driver/mysql"},
+		"it is written like the store of an outside author"},
 	"/config": {[]string{module, module + "/drivers", module + "/memory", module + "/middleware/logging",
 		module + "/middleware/retry",
 		module + "/redlock", module + "/single", "go.yaml.in/yaml/v3"},
@@ -130,7 +132,7 @@ var free = []string{"/examples", "/benchmarks", "/internal/testing"}
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/record/recordtest", "/cmd/locker/internal/conform",
 	"/internal/testing/redistest", "/internal/testing/fault", "/internal/testing/contention", "/internal/testing/golden",
-	"/internal/testing/virtual", "/internal/testing/etcdtest",
+	"/internal/testing/virtual", "/internal/testing/etcdtest", "/internal/testing/mariadbtest",
 	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/placestest",
 	"/internal/testing/instance", "/internal/testing/oncetest", "/internal/testing/testserver",
 	"/internal/testing/storeurl", "/internal/testing/short", "/internal/testing/steady", "/internal/testing/trials/sim",
