@@ -14,6 +14,7 @@ const (
 	duplicateKey    = 1062
 	noTable         = 1146
 	unknownVariable = 1193
+	deadlock        = 1213
 )
 
 // readOnly has the errors of servers, users and sessions that may not write.

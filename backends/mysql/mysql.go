@@ -123,6 +123,10 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 	return newVersion, err
 }
 
+// tries is how often a request is sent that is rolled back by a deadlock. Nodes of Galera report one if another node
+// has written the row first, about once in a hundred requests for a row that all want.
+const tries = 5
+
 // use calls request with a connection. It explains errors of the server.
 func (s *Store) use(ctx context.Context, request func(c *sql.Conn) error) error {
 	c, err := s.db.Conn(ctx)
@@ -133,7 +137,11 @@ func (s *Store) use(ctx context.Context, request func(c *sql.Conn) error) error 
 	if err := s.check(ctx, c); err != nil {
 		return s.explain(err)
 	}
-	err = request(c)
+	for range tries {
+		if err = request(c); number(err) != deadlock {
+			break
+		}
+	}
 	if readOnly[number(err)] {
 		// The server has become a replica, perhaps. A new connection may reach its successor.
 		_ = c.Raw(func(any) error { return driver.ErrBadConn })
