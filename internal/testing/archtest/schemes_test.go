@@ -14,7 +14,7 @@ import (
 
 // stores lists names of backends and schemes of their URLs, except unix, which is also a network.
 var stores = []string{"memory", "redis", "rediss", "valkey", "valkeys", "redlock", "redlocks", "etcd", "postgres",
-	"postgresql", "nats", "dynamodb"}
+	"postgresql", "nats", "dynamodb", "mysql", "mysqls"}
 
 // particular lists files that may ask which backend it is, with the reason.
 var particular = map[string]string{
