@@ -70,6 +70,8 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 		"postgresql://h/app":       `import _ "github.com/golocker/locker/backends/postgres"`,
 		"natss://h":                `import _ "github.com/golocker/locker/backends/nats", which is a module of its own`,
 		"etcd://h":                 `import _ "github.com/golocker/locker/backends/etcd"`,
+		"file:/var/locks":          `unknown scheme "file": import _ "github.com/golocker/locker/backends/file"`,
+		"file:locks":               `import _ "github.com/golocker/locker/backends/file"`,
 	} {
 		_, err := config.Parse(url)
 		complains(t, err, want)
@@ -78,6 +80,8 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 		complains(t, (&config.Config{Backend: name}).Validate(),
 			`unknown backend "`+name+`": import _ "github.com/golocker/locker/backends/`+name+`", which is a module of its own`)
 	}
+	complains(t, (&config.Config{Backend: "file"}).Validate(),
+		`unknown backend "file": import _ "github.com/golocker/locker/backends/file"`)
 }
 
 func TestAMisspeltDriverIsRecognised(t *testing.T) {
