@@ -74,6 +74,8 @@ var rules = map[string]struct {
 		module + "/middleware/retry",
 		module + "/redlock", module + "/single", "go.yaml.in/yaml/v3"},
 		"configuration must not pull in clients that the program does not register"},
+	"/backends/file": {[]string{module, module + "/config", module + "/record", "golang.org/x/sys/unix"},
+		"locks without a server must not bring a client"},
 	"/backends/postgres": {[]string{module, module + "/config", "github.com/jackc/pgx/v5"},
 		"a backend knows its own client, and no other store"},
 	"/config/tracing": {[]string{module, module + "/config", module + "/middleware/tracing"}, "it only registers"},
