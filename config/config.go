@@ -293,8 +293,10 @@ func (c Config) String() string {
 	}
 	s += ":"
 	if k.Parse != nil {
-		s += "//" + userinfo(text("username"), text("password")) + at.Host +
-			strings.ReplaceAll((&url.URL{Path: at.Path}).EscapedPath(), "@", "%40")
+		if !k.Paths || strings.HasPrefix(at.Path, "/") {
+			s += "//" + userinfo(text("username"), text("password")) + at.Host
+		}
+		s += strings.ReplaceAll((&url.URL{Path: at.Path}).EscapedPath(), "@", "%40")
 	}
 	q := make(url.Values)
 	for _, f := range slices.Concat(common, k.fields) {

@@ -71,6 +71,8 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 		"natss://h":                `import _ "github.com/golocker/locker/backends/nats", which is a module of its own`,
 		"etcd://h":                 `import _ "github.com/golocker/locker/backends/etcd"`,
 		"dynamodb://locks":         `import _ "github.com/golocker/locker/backends/dynamodb"`,
+		"file:/var/locks":          `unknown scheme "file": import _ "github.com/golocker/locker/backends/file"`,
+		"file:locks":               `import _ "github.com/golocker/locker/backends/file"`,
 	} {
 		_, err := config.Parse(url)
 		complains(t, err, want)
@@ -79,6 +81,8 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 		complains(t, (&config.Config{Backend: name}).Validate(),
 			`unknown backend "`+name+`": import _ "github.com/golocker/locker/backends/`+name+`", which is a module of its own`)
 	}
+	complains(t, (&config.Config{Backend: "file"}).Validate(),
+		`unknown backend "file": import _ "github.com/golocker/locker/backends/file"`)
 }
 
 func TestAMisspeltDriverIsRecognised(t *testing.T) {

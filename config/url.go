@@ -20,12 +20,17 @@ func Parse(url string) (*Config, error) {
 
 // importOf is the advice for a program that does not import the backend of this name.
 func importOf(backend string) string {
-	return `import _ "github.com/golocker/locker/backends/` + backend + `", which is a module of its own`
+	advice := `import _ "github.com/golocker/locker/backends/` + backend + `"`
+	if backend == "file" {
+		return advice
+	}
+	return advice + ", which is a module of its own"
 }
 
 // instead maps schemes of other programs, and those of the project that this program has not linked in, to advice.
 var instead = map[string]string{
 	"dynamodb":         importOf("dynamodb"),
+	"file":             importOf("file"),
 	"postgres":         importOf("postgres"),
 	"postgresql":       importOf("postgres"),
 	"nats":             importOf("nats"),
@@ -104,7 +109,7 @@ func (b *builder) url(raw, source string) {
 	case strings.Contains(query, "@") || strings.Contains(raw+query, "#"):
 		b.abandon(source+"address", errEscape)
 		return
-	case !ok || k == nil && !slashes:
+	case !ok || k == nil && !slashes && scheme != "file":
 		b.abandon(source+"scheme", fmt.Errorf("missing: write redis://host:6379, for example (known: %s)",
 			strings.Join(schemeNames(), ", ")))
 		return
@@ -120,13 +125,15 @@ func (b *builder) url(raw, source string) {
 			return
 		}
 		b.report(source+"scheme", err)
-	case !slashes && k.Parse != nil:
+	case !slashes && k.Parse != nil && !k.Paths:
 		b.abandon(source+"scheme", errors.New("must be followed by ://"))
 		return
 	}
 
 	authority, path := rest, ""
-	if i := strings.IndexByte(rest, '/'); i >= 0 {
+	if k.Paths && !slashes {
+		authority, path = "", rest
+	} else if i := strings.IndexByte(rest, '/'); i >= 0 {
 		authority, path = rest[:i], rest[i:]
 	}
 	if strings.Contains(path, "@") {
