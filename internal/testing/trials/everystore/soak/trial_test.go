@@ -226,10 +226,12 @@ func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 }
 
-// open returns a Client of this process.
+// open returns a Client of this process, whose requests meet no mishaps.
 func (tr *trial) open() *config.Opened {
 	tr.Helper()
-	url, _ := tr.store.Connect(tr.T)
+	quiet := *tr.store
+	quiet.Mishaps = nil
+	url, _ := quiet.Connect(tr.T)
 	l, err := config.Open(tr.Context(), url, locker.TTL(ttl))
 	if err != nil {
 		tr.Fatal(err)
