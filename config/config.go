@@ -112,8 +112,8 @@ func (c *Config) check(report Report) {
 	switch {
 	case c.Backend == "":
 		report("backend", errors.New("missing: give one of "+strings.Join(backendNames(), ", ")))
-	case k == nil && instead[c.Backend] == importOf(c.Backend):
-		report("backend", fmt.Errorf("unknown backend %q: %s", c.Backend, importOf(c.Backend)))
+	case k == nil && strings.HasPrefix(instead[c.Backend], importOf(c.Backend)):
+		report("backend", fmt.Errorf("unknown backend %q: %s", c.Backend, instead[c.Backend]))
 	case k == nil:
 		report("backend", unknown("backend", c.Backend, backendNames()))
 	case k.Check != nil:

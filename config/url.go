@@ -20,23 +20,26 @@ func Parse(url string) (*Config, error) {
 
 // importOf is the advice for a program that does not import the backend of this name.
 func importOf(backend string) string {
-	advice := `import _ "github.com/golocker/locker/backends/` + backend + `"`
-	if backend == "file" {
-		return advice
-	}
-	return advice + ", which is a module of its own"
+	return `import _ "github.com/golocker/locker/backends/` + backend + `"`
 }
+
+// moduleOf is importOf for a backend that is a module of its own.
+func moduleOf(backend string) string { return importOf(backend) + ", which is a module of its own" }
 
 // instead maps schemes of other programs, and those of the project that this program has not linked in, to advice.
 var instead = map[string]string{
-	"dynamodb":         importOf("dynamodb"),
 	"file":             importOf("file"),
-	"postgres":         importOf("postgres"),
-	"postgresql":       importOf("postgres"),
-	"nats":             importOf("nats"),
-	"natss":            importOf("nats"),
-	"etcd":             importOf("etcd"),
-	"etcds":            importOf("etcd"),
+	"postgres":         moduleOf("postgres"),
+	"postgresql":       moduleOf("postgres"),
+	"nats":             moduleOf("nats"),
+	"natss":            moduleOf("nats"),
+	"etcd":             moduleOf("etcd"),
+	"etcds":            moduleOf("etcd"),
+	"s3":               moduleOf("s3"),
+	"dynamodb":         moduleOf("dynamodb"),
+	"kubernetes":       moduleOf("kubernetes"),
+	"mysql":            moduleOf("mysql"),
+	"mysqls":           moduleOf("mysql"),
 	"redis-sentinel":   "write redis+sentinel://host:26379,host:26379/mymaster",
 	"rediss-sentinel":  "write rediss+sentinel://host:26379,host:26379/mymaster",
 	"sentinel":         "write redis+sentinel://host:26379,host:26379/mymaster",
@@ -109,7 +112,7 @@ func (b *builder) url(raw, source string) {
 	case strings.Contains(query, "@") || strings.Contains(raw+query, "#"):
 		b.abandon(source+"address", errEscape)
 		return
-	case !ok || k == nil && !slashes && scheme != "file":
+	case !ok || k == nil && !slashes && instead[scheme] == "":
 		b.abandon(source+"scheme", fmt.Errorf("missing: write redis://host:6379, for example (known: %s)",
 			strings.Join(schemeNames(), ", ")))
 		return

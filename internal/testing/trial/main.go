@@ -72,6 +72,9 @@ var all = []trial{
 		".", "-v -run TestTenThousandLeases ./single", "LOCKER_MEASURE", "60s", ""},
 }
 
+// needs has what trials need beside Redis and PostgreSQL, by their names.
+var needs = map[string][]string{"records": {"node", "mariadb"}}
+
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "trial:", err)
@@ -109,7 +112,7 @@ func (t *trial) run(args []string) error {
 	if part != "" {
 		env = append(env, t.part+"="+part)
 	}
-	for _, need := range []string{"redis", "postgres"} {
+	for _, need := range append([]string{"redis", "postgres"}, needs[t.name]...) {
 		if err := command(env, "scripts/need-"+need+".sh"); err != nil {
 			return err
 		}
