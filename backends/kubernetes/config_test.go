@@ -175,17 +175,23 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		_ = l.Close()
 	}
 	s.Inject(nil)
-	l, err := config.Open(t.Context(), "kubernetes://?timeout=300ms&kubeconfig="+s.Kubeconfig("hunter2"))
-	if err != nil {
-		t.Fatal(err)
+	open := func(timeout string) *config.Opened {
+		t.Helper()
+		l, err := config.Open(t.Context(), "kubernetes://?timeout="+timeout+"&kubeconfig="+s.Kubeconfig("hunter2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
 	}
-	defer l.Close()
+	l := open("300ms")
 	resume := s.Hang()
 	if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "no answer from the API server") {
 		t.Errorf("a server that hangs: %v", err)
 	}
 	resume()
+	l = open("10s")
 	up := s.Down()
 	if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) ||
 		!strings.Contains(err.Error(), s.Addr()) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -67,6 +68,28 @@ func TestLeasesShowLocks(t *testing.T) {
 	defer func() { _ = unnamed.Unlock(context.Background()) }()
 	if got := parse(t, s.Lease(kubernetes.ObjectOf("k"))); len(*got.Spec.HolderIdentity) != 8 {
 		t.Errorf("without a label: %+v", got.Spec)
+	}
+}
+
+// The API server refuses a Lease with a negative number.
+func TestTransitionsDoNotOverflow(t *testing.T) {
+	t.Parallel()
+	s := kubetest.Start(t)
+	l := client(t, s)
+	for _, transitions := range []any{math.MaxInt32 - 1, math.MaxInt32, nil} {
+		held, err := l.TryLock(t.Context(), "k", locker.TTL(locker.MaxTTL), locker.NoRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := held.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		change(t, s, "k", map[string]any{"leaseTransitions": transitions})
+	}
+	if held, err := l.TryLock(t.Context(), "k"); err != nil {
+		t.Errorf("a Lease without leaseTransitions: %v", err)
+	} else {
+		_ = held.Unlock(t.Context())
 	}
 }
 
@@ -213,6 +236,11 @@ func TestOtherErrorsAreNoConflicts(t *testing.T) {
 			}
 		}
 	}
+	none := leaseStatus(http.StatusNotFound, "NotFound")
+	s.Inject(func(kubetest.Request) kubetest.Fault { return kubetest.Fault{Answer: &none} })
+	if _, err := store.Replace(quick(), "k", version, text); !errors.Is(err, record.ErrConflict) {
+		t.Errorf("Replace of a Lease that is not found: %v, expected a conflict", err)
+	}
 	s.Inject(nil)
 	_, now, err := store.Get(t.Context(), "k")
 	if err != nil || now != version {
@@ -276,7 +304,14 @@ func prompt(t *testing.T, what string, call func(ctx context.Context) error) {
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), wait)
 		began := time.Now()
-		err := call(ctx)
+		done := make(chan error, 1)
+		go func() { done <- call(ctx) }()
+		var err error
+		select {
+		case err = <-done:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s is under way 30 s after the end of the context", what)
+		}
 		best = min(best, time.Since(began)-wait)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, record.ErrConflict) {
@@ -338,10 +373,14 @@ func TestContextsEndCallsBehindAPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.(interface{ Close() error }).Close()
-	promptly(t, "a plugin that hangs", store)
-	if err := os.WriteFile(done, nil, 0o600); err != nil { // ends the plugin
-		t.Fatal(err)
+	end := func() {
+		if err := os.WriteFile(done, nil, 0o600); err != nil {
+			t.Error(err)
+		}
 	}
+	defer end()
+	promptly(t, "a plugin that hangs", store)
+	end()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, _, err := store.Get(ctx, "k"); err == nil || !strings.Contains(err.Error(), "ExecCredential") &&
@@ -350,9 +389,10 @@ func TestContextsEndCallsBehindAPlugin(t *testing.T) {
 	}
 }
 
-// If the network has forgotten the connections, that costs one request, and not one for each connection.
+// If the network has forgotten the connections, that costs one request, and not one for each connection. Other tests do
+// not run at the same time: client-go shares a pool of connections between stores with the same certificates, and
+// whoever closes a store closes those that are idle.
 func TestForgottenConnectionsCostOneRequest(t *testing.T) {
-	t.Parallel()
 	s := kubetest.StartTLS(t)
 	store := open(t, s)
 	defer store.(interface{ Close() error }).Close()
@@ -485,6 +525,9 @@ func TestNamesOfObjects(t *testing.T) {
 		}
 	}
 	all("")
+	for i := range len(characters) {
+		check(strings.Repeat(characters[i:i+1], 200))
+	}
 	for range 20_000 {
 		name := make([]byte, 1+rng.IntN(200))
 		few := 1 + rng.IntN(len(characters)) // long names are not all hashes
