@@ -32,7 +32,7 @@ func TestFourWays(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	file := filepath.Join(t.TempDir(), "locker.yaml")
-	text := "backend: s3\nttl: 5s\ns3:\n  bucket: locks\n  folder: team\n  region: eu-west-1\n  endpoint: " + s.http.URL +
+	text := "backend: s3\nttl: 5s\ns3:\n  bucket: locks\n  folder: team\n  region: eu-west-1\n  endpoint: " + s.endpoint() +
 		"\n  path_style: true\n  access_key_id: AKIDFILE\n  secret_access_key: hunter2\n  poll: 5s\n  timeout: 2s\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestFourWays(t *testing.T) {
 	}
 	inEnv := new(config.Config)
 	err = inEnv.Overlay([]string{
-		"LOCKER_BACKEND=s3", "LOCKER_S3_BUCKET=locks", "LOCKER_S3_FOLDER=team", "LOCKER_S3_ENDPOINT=" + s.http.URL,
+		"LOCKER_BACKEND=s3", "LOCKER_S3_BUCKET=locks", "LOCKER_S3_FOLDER=team", "LOCKER_S3_ENDPOINT=" + s.endpoint(),
 		"LOCKER_S3_PATH_STYLE=true", "LOCKER_S3_ACCESS_KEY_ID=AKIDVAR", "LOCKER_S3_SECRET_ACCESS_KEY=hunter2",
 	})
 	if err != nil {
@@ -163,10 +163,54 @@ func TestServerIsDown(t *testing.T) {
 	if err := lease.Unlock(t.Context()); err != nil {
 		t.Error(err)
 	}
-	s.answer(func(*http.Request) *answer { return refusal(404, "NoSuchBucket") })
-	_, err = l.TryLock(t.Context(), "other")
-	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), `create the bucket "locks"`) {
-		t.Errorf("without a bucket: %v", err)
+	elsewhere := refusal(http.StatusTemporaryRedirect, "TemporaryRedirect")
+	elsewhere.header = map[string]string{"Location": s.http.URL}
+	for want, a := range map[string]*answer{
+		`create the bucket "locks"`: refusal(404, "NoSuchBucket"),
+		"set the region":            elsewhere, // which is not followed
+	} {
+		s.answer(func(*http.Request) *answer { return a })
+		_, err = l.TryLock(t.Context(), "other")
+		if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, expected %q", err, want)
+		}
+	}
+}
+
+// Close closes the connections. Requests have nothing that other servers do not know.
+func TestClientOfAConfiguration(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	l, err := config.Open(t.Context(), s.url(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.TryLock(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	var seen []*http.Request
+	s.set(func() { seen = s.seen })
+	for _, r := range seen {
+		for name, value := range r.Header {
+			if strings.Contains(strings.ToLower(name), "checksum") || strings.Contains(value[0], "chunked") {
+				t.Errorf("%s %s has %s: %s", r.Method, r.URL, name, value)
+			}
+		}
+	}
+	open := func() (n int) {
+		s.set(func() { n = s.conns })
+		return n
+	}
+	if open() == 0 {
+		t.Error("no connection is open")
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	for end := time.Now().Add(30 * time.Second); open() > 0; <-time.After(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d connections are open", open())
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -72,6 +73,7 @@ type server struct {
 	answers func(r *http.Request) *answer
 	seen    []*http.Request
 	stored  map[string]time.Time
+	conns   int // that are open
 }
 
 func start(t testing.TB) *server {
@@ -80,7 +82,16 @@ func start(t testing.TB) *server {
 		t.Fatal(err)
 	}
 	s := &server{t: t, data: data, api: gofakes3.New(data).Server(), stored: make(map[string]time.Time)}
-	s.http = httptest.NewServer(s)
+	s.http = httptest.NewUnstartedServer(s)
+	s.http.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			s.set(func() { s.conns++ })
+		case http.StateClosed:
+			s.set(func() { s.conns-- })
+		}
+	}
+	s.http.Start()
 	t.Cleanup(func() {
 		s.set(func() { s.down = true })
 		s.http.Close() // waits for the requests that are being executed
@@ -261,8 +272,11 @@ func (s *server) store(t testing.TB, more ...func(*awss3.Options)) *s3.Store {
 
 // url returns that of the same locks, with more parameters.
 func (s *server) url(more string) string {
-	return "s3://" + bucket + "/team?endpoint=" + s.http.URL + "&path_style=true" + more
+	return "s3://" + bucket + "/team?endpoint=" + s.endpoint() + "&path_style=true" + more
 }
+
+// endpoint has a name for a host. If it is an address, the SDK puts the bucket into the path by itself.
+func (s *server) endpoint() string { return strings.Replace(s.http.URL, "127.0.0.1", "localhost", 1) }
 
 // keyOf returns the key of a lock's object, as package record names records.
 func keyOf(key string) string {
