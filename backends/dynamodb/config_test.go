@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/dynamodb"
@@ -166,6 +168,58 @@ func TestVariablesOfTheSDK(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The SDK prints warnings by default, as about an answer without a checksum, which other servers than AWS's give.
+func TestNothingIsPrinted(t *testing.T) {
+	s := dynamotest.Start(t)
+	s.Table(t, "locks")
+	endpoint := front(t, s.URL(), func(q request) *answer {
+		if q.operation != "GetItem" {
+			return nil
+		}
+		return &answer{status: http.StatusOK, body: "{}", unsigned: true}
+	})
+	printed, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer printed.Close()
+	before := os.Stderr
+	os.Stderr = printed
+	defer func() { os.Stderr = before }()
+	l := open(t, parse(t, "dynamodb://id:x@locks?region="+region+"&endpoint="+endpoint))
+	lease, err := l.TryLock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(printed.Name()); err != nil || len(text) > 0 {
+		t.Errorf("printed: %s, %v", text, err)
+	}
+}
+
+// Close of a Client that a configuration has opened ends its connections, which would stay for a minute otherwise.
+func TestCloseEndsConnections(t *testing.T) {
+	s := dynamotest.Start(t)
+	s.Table(t, "locks")
+	before := goleak.IgnoreCurrent()
+	l, err := parse(t, "dynamodb://id:x@locks?region="+region+"&endpoint="+s.URL()).Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.TryLock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(lease.Unlock(t.Context()), l.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := goleak.Find(before); err != nil {
 		t.Error(err)
 	}
 }

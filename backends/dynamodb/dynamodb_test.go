@@ -194,7 +194,7 @@ func TestOtherRefusalsAreNoConflicts(t *testing.T) {
 
 // table is the answer to a request for the description of a table, with more about it.
 func table(key, kind, more string) *answer {
-	return &answer{http.StatusOK, fmt.Sprintf(`{"Table": {"TableName": "locks", "TableStatus": "ACTIVE",
+	return &answer{status: http.StatusOK, body: fmt.Sprintf(`{"Table": {"TableName": "locks", "TableStatus": "ACTIVE",
 		"AttributeDefinitions": [{"AttributeName": %q, "AttributeType": %q}, {"AttributeName": "b", "AttributeType": "N"}],
 		"KeySchema": [{"AttributeName": %q, "KeyType": "HASH"}] %s}}`, key, kind, key, more)}
 }
@@ -237,8 +237,11 @@ func TestGlobalTablesAreRefused(t *testing.T) {
 		lease, err := l.TryLock(t.Context(), "k")
 		switch {
 		case c.want != "":
-			if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%s: %v, expected %q", c.description.body, err, c.want)
+			for range 2 { // it does not get used to it
+				if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s: %v, expected %q", c.description.body, err, c.want)
+				}
+				_, err = l.TryLock(t.Context(), "k")
 			}
 			describe(table("name", "S", ""))
 			if lease, err = l.TryLock(t.Context(), "k"); err != nil {
