@@ -29,6 +29,7 @@ func TestOneServer(t *testing.T) {
 		"RoundTrips":    testRoundTrips,
 		"Autocommit":    testAutocommit,
 		"Dirty":         testNothingUncommittedIsRead,
+		"Versions":      testVersionsDoNotComeBack,
 		"MissingTable":  testMissingTable,
 		"Tables":        testTables,
 		"Rights":        testRights,
