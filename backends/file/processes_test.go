@@ -151,12 +151,12 @@ func spawn(t *testing.T, program string, args ...string) *child.Process {
 	return p
 }
 
-// await waits until a condition holds, for a minute.
+// await waits until a condition holds, for three minutes.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); <-time.After(5 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !holds(); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not after a minute", what)
+			t.Fatalf("%s: not after three minutes", what)
 		}
 	}
 }
@@ -288,11 +288,13 @@ func judgeKey(t *testing.T, key int, holds []hold) {
 	}
 }
 
-// Six processes acquire locks, while one after the other is killed and stopped at random. No two rely on a lock at a
-// time, tokens grow, and what the dead have left is in nobody's way.
+// Six processes acquire locks, 10,000 times or as often as they can on a busy machine, while one after the other is
+// killed and stopped at random. No two rely on a lock at a time, tokens grow, and what the dead have left is in
+// nobody's way.
 func TestProcessesThatAreKilledAndStopped(t *testing.T) {
 	t.Parallel()
 	const processes, acquisitions, deaths, stops = 6, 10_000, 25, 25
+	const few, long = 500, 20 * time.Second // if they are slow
 	base := t.TempDir()
 	dir := filepath.Join(base, "locks")
 	var journals []string
@@ -317,8 +319,8 @@ func TestProcessesThatAreKilledAndStopped(t *testing.T) {
 		}
 		return n
 	}
-	killed, stopped := 0, 0
-	await(t, fmt.Sprint(acquisitions, " acquisitions"), func() bool {
+	killed, stopped, begun := 0, 0, time.Now()
+	await(t, fmt.Sprint(few, " acquisitions"), func() bool {
 		for range 10 {
 			i := rand.N(processes)
 			pause(60 * time.Millisecond)
@@ -333,7 +335,8 @@ func TestProcessesThatAreKilledAndStopped(t *testing.T) {
 			workers[i].Signal(syscall.SIGCONT)
 			stopped++
 		}
-		return killed >= deaths && stopped >= stops && granted() >= acquisitions
+		n := granted()
+		return killed >= deaths && stopped >= stops && (n >= acquisitions || n >= few && time.Since(begun) > long)
 	})
 	end()
 	t.Logf("%d acquisitions, %d processes killed and %d stopped", judge(t, journals), killed, stopped)

@@ -107,7 +107,7 @@ func (s *Store) do(ctx context.Context, call func() result) result {
 	select {
 	case s.calls <- struct{}{}:
 	case <-ctx.Done():
-		return result{err: fmt.Errorf("file: %d calls are in progress: the file system hangs: %w", maxCalls, ctx.Err())}
+		return result{err: fmt.Errorf("file: the file system does not answer %d other calls: %w", maxCalls, ctx.Err())}
 	}
 	done := make(chan result, 1)
 	go func() {
@@ -132,7 +132,7 @@ func (s *Store) do(ctx context.Context, call func() result) result {
 	case r := <-done:
 		return r
 	case <-last.C:
-		return result{err: fmt.Errorf("file: the file system hangs: %w", ctx.Err())}
+		return result{err: fmt.Errorf("file: the file system does not answer: %w", ctx.Err())}
 	}
 }
 
@@ -301,9 +301,9 @@ func (s *Store) replace(path string, text []byte) error {
 
 // advised adds to an error of the system what to do about it.
 func advised(err error) error {
-	for cause, advice := range advice {
+	for cause, do := range advice {
 		if errors.Is(err, cause) {
-			return fmt.Errorf("%w: %s", err, advice)
+			return fmt.Errorf("%w: %s", err, do)
 		}
 	}
 	return err

@@ -236,13 +236,13 @@ func TestGroups(t *testing.T) {
 func TestDirectoriesThatAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "file"), "")
-	open := filepath.Join(dir, "open")
-	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777|fs.ModeSticky)); err != nil {
+	everybodys := filepath.Join(dir, "everybody's")
+	if err := errors.Join(os.Mkdir(everybodys, 0o700), os.Chmod(everybodys, 0o777|fs.ModeSticky)); err != nil {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]string{
 		"":                         "the name of the directory is empty",
-		open:                       "every user of this machine may write in it",
+		everybodys:                 "every user of this machine may write in it",
 		filepath.Join(dir, "file"): "not a directory",
 		"/proc":                    "of type 0x9fa0, which other machines may share",
 	} {
@@ -300,12 +300,12 @@ func TestFailedWrite(t *testing.T) {
 func TestOtherKindsOfFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
 	l := client(t, dir)
-	for name, make := range map[string]func(path string) error{
+	for name, place := range map[string]func(path string) error{
 		"link":      func(path string) error { return os.Symlink("/etc/passwd", path) },
 		"pipe":      func(path string) error { return syscall.Mkfifo(path, 0o600) },
 		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
 	} {
-		if err := make(filepath.Join(dir, "lock=3ak")); err != nil {
+		if err := place(filepath.Join(dir, "lock=3ak")); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) {
