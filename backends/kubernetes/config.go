@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +19,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
@@ -194,10 +196,12 @@ func (c client) Update(
 	return c.send(ctx, c.rest.Put().Name(lease.Name), lease)
 }
 
-// send sends a request. body is nil if it has none.
+// send sends a request. body is nil if it has none. client-go prints errors that it returns, too, unless the context
+// has another logger.
 func (c client) send(
 	ctx context.Context, r *rest.Request, body *coordinationv1.Lease,
 ) (*coordinationv1.Lease, error) {
+	ctx = klog.NewContext(ctx, logr.Discard())
 	answer := new(coordinationv1.Lease)
 	return answer, r.Namespace(c.namespace).Resource("leases").Body(body).Do(ctx).Into(answer)
 }
