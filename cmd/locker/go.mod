@@ -5,9 +5,13 @@ go 1.26.0
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/golocker/locker v0.0.0
+	github.com/golocker/locker/backends/dynamodb v0.0.0
 	github.com/golocker/locker/backends/etcd v0.0.0
+	github.com/golocker/locker/backends/kubernetes v0.0.0
+	github.com/golocker/locker/backends/mysql v0.0.0
 	github.com/golocker/locker/backends/nats v0.0.0
 	github.com/golocker/locker/backends/postgres v0.0.0
+	github.com/golocker/locker/backends/s3 v0.0.0
 	github.com/golocker/locker/drivers/valkey v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
@@ -39,6 +43,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/ssooidc v1.44.5 // indirect
 	github.com/aws/aws-sdk-go-v2/service/sts v1.52.0 // indirect
 	github.com/aws/smithy-go v1.28.9 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
@@ -46,7 +51,13 @@ require (
 	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
+	github.com/gomodule/redigo v1.9.2 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/compress v1.20.0 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
@@ -55,17 +66,24 @@ require (
 	github.com/nats-io/nats.go v1.55.0 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
+	github.com/redis/go-redis/v9 v9.22.0 // indirect
+	github.com/redis/rueidis v1.0.69 // indirect
+	github.com/valkey-io/valkey-go v1.0.69 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/v3 v3.7.3 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.1 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/term v0.47.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
@@ -84,41 +102,20 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-require (
-	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/golocker/locker/backends/dynamodb v0.0.0
-	github.com/golocker/locker/backends/kubernetes v0.0.0
-	github.com/golocker/locker/backends/mysql v0.0.0
-	github.com/golocker/locker/backends/s3 v0.0.0
-	github.com/gomodule/redigo v1.9.2 // indirect
-	github.com/inconshreveable/mousetrap v1.1.0 // indirect
-	github.com/jackc/pgpassfile v1.0.0 // indirect
-	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
-	github.com/jackc/pgx/v5 v5.12.0 // indirect
-	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/redis/go-redis/v9 v9.22.0 // indirect
-	github.com/redis/rueidis v1.0.69 // indirect
-	github.com/valkey-io/valkey-go v1.0.69 // indirect
-	github.com/yuin/gopher-lua v1.1.1 // indirect
-	go.uber.org/atomic v1.11.0 // indirect
-	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/text v0.43.0 // indirect
-)
-
 replace github.com/golocker/locker => ../..
 
-replace github.com/golocker/locker/drivers/valkey => ../../drivers/valkey
-
-replace github.com/golocker/locker/backends/nats => ../../backends/nats
-
-replace github.com/golocker/locker/backends/postgres => ../../backends/postgres
+replace github.com/golocker/locker/backends/dynamodb => ../../backends/dynamodb
 
 replace github.com/golocker/locker/backends/etcd => ../../backends/etcd
-
-replace github.com/golocker/locker/backends/dynamodb => ../../backends/dynamodb
 
 replace github.com/golocker/locker/backends/kubernetes => ../../backends/kubernetes
 
 replace github.com/golocker/locker/backends/mysql => ../../backends/mysql
 
+replace github.com/golocker/locker/backends/nats => ../../backends/nats
+
+replace github.com/golocker/locker/backends/postgres => ../../backends/postgres
+
 replace github.com/golocker/locker/backends/s3 => ../../backends/s3
+
+replace github.com/golocker/locker/drivers/valkey => ../../drivers/valkey
