@@ -42,7 +42,8 @@ SHORT = -short -vet=off -shuffle=on -parallel 8 -timeout 8m
 test: ## install redis-server if it is missing, run the tests, of matrices a part: seven minutes
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
-TESTED = @scripts/need-node.sh @scripts/need-mariadb.sh internal/testing/telemetry examples/everywhere $(OUTSIDE)
+	@scripts/need-node.sh
+	@scripts/need-mariadb.sh
 	@$(MAKE) --no-print-directory compiled RACE=
 	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) elections.short allocations.short
 
@@ -77,7 +78,8 @@ RACED = $(filter-out $(TRIALS) $(OUTSIDE),$(TESTED)) $(ADAPTERS)
 test-long: ## all tests under the race detector, with each driver, the newest dependencies, the benchmarks; FULL=1
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
-TESTED = @scripts/need-node.sh @scripts/need-mariadb.sh internal/testing/telemetry examples/everywhere $(OUTSIDE)
+	@scripts/need-node.sh
+	@scripts/need-mariadb.sh
 	@$(MAKE) --no-print-directory compiled RACE=-race
 	@$(MAKE) --no-print-directory -j 2 $(DRIVERS:%=%.long) rest.long whole.long \
 		$(patsubst %,%.long,$(RACED)) everystore.long processors.long newest.long
