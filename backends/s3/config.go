@@ -171,8 +171,8 @@ func (s *Config) transport(loaded aws.Config) *http.Transport {
 	return t
 }
 
-// keepCredentials is for how long what the program's function for credentials has returned is used. It is called when
-// there is no connection to make, too, because each request is signed.
+// keepCredentials is for how long the Client uses what the program's function for credentials has returned. Other
+// backends call it for each new connection. Here each request is signed, whichever connection takes it.
 const keepCredentials = time.Minute
 
 // errAsked means that the program's function for credentials has failed.
