@@ -74,7 +74,8 @@ func testConformance(t *testing.T, shared *mariadbtest.Server) {
 			},
 			Foreign: func(key string) (intact func() bool) {
 				const text = "not a lock"
-				_, err := direct.Exec("INSERT INTO locker_records (name, version, record) VALUES (?, 'v', ?)", prefix+name(key), text)
+				_, err := direct.Exec("INSERT INTO locker_records (name, version, record) VALUES (?, 'v', ?)",
+					prefix+name(key), text)
 				if err != nil {
 					t.Error(err)
 				}
