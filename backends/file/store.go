@@ -37,8 +37,8 @@ type Store struct {
 }
 
 const (
-	// private is the mode of directories that Open makes.
-	private = 0o700
+	// ownDir is the mode of directories that Open makes.
+	ownDir = 0o700
 
 	// maxCalls bounds the calls in progress, each of which has a thread while the file system hangs.
 	maxCalls = 1000
@@ -52,8 +52,9 @@ const (
 
 // Open returns a Store of records in the directory dir, which it makes if there is none, for this user alone. It fails
 // if the directory cannot be used: on operating systems but Linux and macOS, on a file system that other machines may
-// share, such as NFS, and if every user may write in it. For users of one group, make the directory beforehand, with
-// the mode 2770: files get the rights of the directory, but for those of others.
+// share, such as NFS, if every user may write in it, and for root, if it belongs to another user alone. For users of
+// one group, make the directory beforehand, with the mode 2770: files get the rights of the directory, but for those of
+// others.
 func Open(dir string) (*Store, error) {
 	if dir == "" {
 		return nil, errors.New("file: the name of the directory is empty")
@@ -66,7 +67,7 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if err := os.MkdirAll(abs, private); err != nil {
+	if err := os.MkdirAll(abs, ownDir); err != nil {
 		return fail(advised(err))
 	}
 	root, err := os.Open(abs)
@@ -74,8 +75,8 @@ func Open(dir string) (*Store, error) {
 		return fail(advised(err))
 	}
 	was, err := root.Stat()
-	if err == nil && was.Mode().Perm()&0o002 != 0 {
-		err = errors.New("every user of this machine may write in it, and so take locks away: chmod o-w, or give another one")
+	if err == nil {
+		err = private(was)
 	}
 	if err == nil {
 		err = local(root)
@@ -87,6 +88,20 @@ func Open(dir string) (*Store, error) {
 	return &Store{
 		dir: abs, root: root, was: was, mode: was.Mode().Perm() & 0o660, boot: bootID(), calls: make(chan struct{}, maxCalls),
 	}, nil
+}
+
+// private returns an error if others may take locks away. Root is the only one who could use the directory of another
+// user without a group: one that somebody else has made in /tmp, or one whose user could then not read the files.
+func private(dir fs.FileInfo) error {
+	switch rights := dir.Mode().Perm(); {
+	case rights&0o002 != 0:
+		return errors.New("every user of this machine may write in it, and so take locks away: chmod o-w, or give another " +
+			"one")
+	case os.Geteuid() == 0 && owner(dir) != 0 && rights&0o020 == 0:
+		return errors.New("it belongs to another user, who could not read what root writes there: run as that user, or " +
+			"give another one")
+	}
+	return nil
 }
 
 // Close implements io.Closer. It is called when a Backend of the Store is closed.

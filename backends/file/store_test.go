@@ -255,6 +255,31 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 	}
 }
 
+// Root does not use a directory that belongs to another user, who may have made it for that.
+func TestRootAndTheDirectoryOfAnotherUser(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "locks")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 { // only root can give a directory away, and it can read all others
+		return
+	}
+	for mode, want := range map[fs.FileMode]string{
+		0o700: "it belongs to another user", 0o755: "run as that user", 0o770: "",
+	} {
+		if err := errors.Join(os.Chown(dir, 65534, 0), os.Chmod(dir, mode)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := file.Open(dir)
+		switch {
+		case want == "" && err == nil:
+			_ = s.Close()
+		case want == "" || err == nil || !strings.Contains(err.Error(), want):
+			t.Errorf("mode %v: got %v; want %q", mode, err, want)
+		}
+	}
+}
+
 // Errors of the system say what to do.
 func TestAdvice(t *testing.T) {
 	for err, want := range map[error]string{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,9 @@ var advice = map[error]string{
 	unix.EDQUOT:      "raise the quota of this user",
 	unix.EMFILE:      "raise the limit of open files (ulimit -n)",
 }
+
+// owner returns the user id of the owner of a file.
+func owner(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
 // tryLock locks a file if nobody else has. The lock belongs to what this call of open has opened, so that it also keeps
 // other goroutines out.

@@ -20,6 +20,7 @@ func open(string, int, fs.FileMode) (*os.File, error) { return nil, supported() 
 func tryLock(*os.File) (bool, error)                  { return false, supported() }
 func monotonic() (time.Duration, error)               { return 0, supported() }
 func bootID() string                                  { return "" }
+func owner(fs.FileInfo) int                           { return 0 }
 func local(*os.File) error                            { return supported() }
 
 var advice map[error]string
