@@ -11,8 +11,8 @@ MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} 
 # internal/testing/trials/everystore, except its elections, belong to make test-long, and package examples tests the
 # programs of examples. The longest modules come first, and the command, whose tests are of real time, does not begin
 # beside the trials, which take much of the processors.
-TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres \
-	internal/testing/telemetry examples/everywhere $(OUTSIDE)
+TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres backends/s3 \
+	backends/dynamodb backends/kubernetes backends/mysql internal/testing/telemetry examples/everywhere $(OUTSIDE)
 # Modules of outside authors. Their suites mostly wait, and they cannot use internal/testing/virtual.
 OUTSIDE = examples/custombackend examples/customdriver
 
@@ -42,6 +42,8 @@ SHORT = -short -vet=off -shuffle=on -parallel 8 -timeout 8m
 test: ## install redis-server if it is missing, run the tests, of matrices a part: seven minutes
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
+	@scripts/need-node.sh
+	@scripts/need-mariadb.sh
 	@$(MAKE) --no-print-directory compiled RACE=
 	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) elections.short allocations.short
 
@@ -76,6 +78,8 @@ RACED = $(filter-out $(TRIALS) $(OUTSIDE),$(TESTED)) $(ADAPTERS)
 test-long: ## all tests under the race detector, with each driver, the newest dependencies, the benchmarks; FULL=1
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
+	@scripts/need-node.sh
+	@scripts/need-mariadb.sh
 	@$(MAKE) --no-print-directory compiled RACE=-race
 	@$(MAKE) --no-print-directory -j 2 $(DRIVERS:%=%.long) rest.long whole.long \
 		$(patsubst %,%.long,$(RACED)) everystore.long processors.long newest.long

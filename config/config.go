@@ -112,8 +112,8 @@ func (c *Config) check(report Report) {
 	switch {
 	case c.Backend == "":
 		report("backend", errors.New("missing: give one of "+strings.Join(backendNames(), ", ")))
-	case k == nil && instead[c.Backend] == importOf(c.Backend):
-		report("backend", fmt.Errorf("unknown backend %q: %s", c.Backend, importOf(c.Backend)))
+	case k == nil && strings.HasPrefix(instead[c.Backend], importOf(c.Backend)):
+		report("backend", fmt.Errorf("unknown backend %q: %s", c.Backend, instead[c.Backend]))
 	case k == nil:
 		report("backend", unknown("backend", c.Backend, backendNames()))
 	case k.Check != nil:
@@ -293,8 +293,10 @@ func (c Config) String() string {
 	}
 	s += ":"
 	if k.Parse != nil {
-		s += "//" + userinfo(text("username"), text("password")) + at.Host +
-			strings.ReplaceAll((&url.URL{Path: at.Path}).EscapedPath(), "@", "%40")
+		if !k.Paths || strings.HasPrefix(at.Path, "/") {
+			s += "//" + userinfo(text("username"), text("password")) + at.Host
+		}
+		s += strings.ReplaceAll((&url.URL{Path: at.Path}).EscapedPath(), "@", "%40")
 	}
 	q := make(url.Values)
 	for _, f := range slices.Concat(common, k.fields) {

@@ -35,6 +35,9 @@ type Kind[S any] struct {
 	Schemes []string
 	// InProcess says that no other process sees the locks.
 	InProcess bool
+	// Paths says that its URLs may say a path right behind the colon, as file:/var/locks and file:locks do. The Path of a
+	// Location may then be relative. Parse must not be nil.
+	Paths bool
 	// Parse takes what a URL says between @ and ? into s. Nil: a URL takes nothing but parameters, and needs no
 	// slashes.
 	Parse func(s *S, at Location, report Report)
@@ -64,7 +67,7 @@ type Location struct {
 	Scheme string
 	// Host is what comes before the first slash, as it was written.
 	Host string
-	// Path begins with that slash. Its escapes are resolved.
+	// Path begins with that slash, unless a Kind has Paths. Its escapes are resolved.
 	Path string
 }
 
@@ -110,7 +113,7 @@ func Register[S any](name string, b Kind[S]) {
 // register is Register for settings that are found by in.
 func register[S any](name string, b Kind[S], in func(c *Config) *S) {
 	k := &kind{name: name, settings: func(c *Config) any { return in(c) }}
-	k.Schemes, k.InProcess = append([]string{name}, b.Schemes...), b.InProcess
+	k.Schemes, k.InProcess, k.Paths = append([]string{name}, b.Schemes...), b.InProcess, b.Paths
 	for _, s := range k.Schemes {
 		if !schemeRE.MatchString(s) || kindOf(s) != nil || fieldAt(s) != nil || b.Open == nil {
 			panic(fmt.Sprintf("config: backend %s: no Open, or the name or scheme %q is taken or unsuitable", name, s))

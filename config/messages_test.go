@@ -70,14 +70,22 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 		"postgresql://h/app":       `import _ "github.com/golocker/locker/backends/postgres"`,
 		"natss://h":                `import _ "github.com/golocker/locker/backends/nats", which is a module of its own`,
 		"etcd://h":                 `import _ "github.com/golocker/locker/backends/etcd"`,
+		"dynamodb://locks":         `import _ "github.com/golocker/locker/backends/dynamodb"`,
+		"s3://bucket/locks":        `import _ "github.com/golocker/locker/backends/s3"`,
+		"kubernetes://locks":       `import _ "github.com/golocker/locker/backends/kubernetes"`,
+		"mysqls://h/app":           `import _ "github.com/golocker/locker/backends/mysql"`,
+		"file:/var/locks":          `unknown scheme "file": import _ "github.com/golocker/locker/backends/file"`,
+		"file:locks":               `import _ "github.com/golocker/locker/backends/file"`,
 	} {
 		_, err := config.Parse(url)
 		complains(t, err, want)
 	}
-	for _, name := range []string{"postgres", "nats", "etcd"} {
+	for _, name := range []string{"postgres", "nats", "etcd", "s3", "dynamodb", "kubernetes", "mysql"} {
 		complains(t, (&config.Config{Backend: name}).Validate(),
 			`unknown backend "`+name+`": import _ "github.com/golocker/locker/backends/`+name+`", which is a module of its own`)
 	}
+	complains(t, (&config.Config{Backend: "file"}).Validate(),
+		`unknown backend "file": import _ "github.com/golocker/locker/backends/file"`)
 }
 
 func TestAMisspeltDriverIsRecognised(t *testing.T) {

@@ -20,17 +20,26 @@ func Parse(url string) (*Config, error) {
 
 // importOf is the advice for a program that does not import the backend of this name.
 func importOf(backend string) string {
-	return `import _ "github.com/golocker/locker/backends/` + backend + `", which is a module of its own`
+	return `import _ "github.com/golocker/locker/backends/` + backend + `"`
 }
+
+// moduleOf is importOf for a backend that is a module of its own.
+func moduleOf(backend string) string { return importOf(backend) + ", which is a module of its own" }
 
 // instead maps schemes of other programs, and those of the project that this program has not linked in, to advice.
 var instead = map[string]string{
-	"postgres":         importOf("postgres"),
-	"postgresql":       importOf("postgres"),
-	"nats":             importOf("nats"),
-	"natss":            importOf("nats"),
-	"etcd":             importOf("etcd"),
-	"etcds":            importOf("etcd"),
+	"file":             importOf("file"),
+	"postgres":         moduleOf("postgres"),
+	"postgresql":       moduleOf("postgres"),
+	"nats":             moduleOf("nats"),
+	"natss":            moduleOf("nats"),
+	"etcd":             moduleOf("etcd"),
+	"etcds":            moduleOf("etcd"),
+	"s3":               moduleOf("s3"),
+	"dynamodb":         moduleOf("dynamodb"),
+	"kubernetes":       moduleOf("kubernetes"),
+	"mysql":            moduleOf("mysql"),
+	"mysqls":           moduleOf("mysql"),
 	"redis-sentinel":   "write redis+sentinel://host:26379,host:26379/mymaster",
 	"rediss-sentinel":  "write rediss+sentinel://host:26379,host:26379/mymaster",
 	"sentinel":         "write redis+sentinel://host:26379,host:26379/mymaster",
@@ -103,7 +112,7 @@ func (b *builder) url(raw, source string) {
 	case strings.Contains(query, "@") || strings.Contains(raw+query, "#"):
 		b.abandon(source+"address", errEscape)
 		return
-	case !ok || k == nil && !slashes:
+	case !ok || k == nil && !slashes && instead[scheme] == "":
 		b.abandon(source+"scheme", fmt.Errorf("missing: write redis://host:6379, for example (known: %s)",
 			strings.Join(schemeNames(), ", ")))
 		return
@@ -119,13 +128,15 @@ func (b *builder) url(raw, source string) {
 			return
 		}
 		b.report(source+"scheme", err)
-	case !slashes && k.Parse != nil:
+	case !slashes && k.Parse != nil && !k.Paths:
 		b.abandon(source+"scheme", errors.New("must be followed by ://"))
 		return
 	}
 
 	authority, path := rest, ""
-	if i := strings.IndexByte(rest, '/'); i >= 0 {
+	if k.Paths && !slashes {
+		authority, path = "", rest
+	} else if i := strings.IndexByte(rest, '/'); i >= 0 {
 		authority, path = rest[:i], rest[i:]
 	}
 	if strings.Contains(path, "@") {

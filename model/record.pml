@@ -11,6 +11,10 @@
  * later. Replies may be late or lost. Clients give up, crash and stand still at any time. Time passes in ticks, at the
  * same speed for all: what a holder relies on is counted from before its write was sent.
  *
+ * With CLOCK, all clients read one clock, as the processes of one machine do, and the record says when its length is
+ * over on it. Whoever reads the record then takes the lock without watching. A restart of the machine, after which the
+ * clock is another one, is not here: it ends all clients.
+ *
  * What is checked:
  *
  *   ME       nobody relies on the lock while somebody else does
@@ -18,8 +22,8 @@
  *   CLEAN    what was given up, and perhaps undone, is not in the record, and does not come there
  *
  * Parameters: C clients of A attempts; L, the length in ticks; V writes that take effect; W writes of a client that
- * are under way, 1 or 2; SHORT, 1: extensions may ask for a tick only. The bugs to plant, each with -D and its name,
- * are marked BUG.
+ * are under way, 1 or 2; SHORT, 1: extensions may ask for a tick only; CLOCK. The bugs to plant, each with -D and its
+ * name, are marked BUG.
  */
 #include "check.pml"
 
@@ -47,6 +51,7 @@ byte version;                                          /* 0: there is none */
 byte owner;                                            /* the attempt that has the lock; 0: free */
 byte length;
 byte last;                                             /* the last token */
+byte ends;                                             /* with CLOCK: ticks until the length is over */
 byte writes;
 
 /* The clients. */
@@ -74,6 +79,7 @@ byte gowner[C];
 byte glength[C];
 byte glast[C];
 byte ago[C];                                           /* ticks since it was sent */
+byte gends[C];                                         /* with CLOCK: ticks until what it shows is over */
 
 /* Writes on their way. */
 mtype = { lock, extension, free };
@@ -85,12 +91,24 @@ byte asksfor[C*W];                                     /* the length */
 byte draws[C*W];                                       /* the token */
 byte result[C*W];                                      /* 0: none yet; 1: stored; 2: a conflict */
 byte stored[C*W];                                      /* the version */
+byte due[C*W];                                         /* with CLOCK: ticks until its length is over */
 byte waits[C];                                         /* for the answer to that write, from 1; 0: for none */
 
 /* For the assertions only. */
 bool ended[C*A+1];                                     /* was given up */
 byte newest;                                           /* the greatest token of a holder */
 byte i1;                                               /* scratch, 0 between steps */
+
+#ifdef CLOCK
+#define CLOCKED 1
+#else
+#define CLOCKED 0
+#endif
+#ifdef FIRST_END                                       /* BUG: an extension leaves the end as it is */
+#define END(i) (kind[i] == extension -> ends : due[i])
+#else
+#define END(i) due[i]
+#endif
 
 #define SELF _pid
 #define NAME 65+SELF
@@ -135,13 +153,14 @@ inline leave() {
 inline send(k, v, l, t) {
 	i1 = FIRST;
 	sent[i1] = true; kind[i1] = k; whose[i1] = attempt[SELF]; expects[i1] = v; asksfor[i1] = l; draws[i1] = t;
-	result[i1] = 0; waits[SELF] = i1+1; i1 = 0
+	result[i1] = 0; waits[SELF] = i1+1; due[i1] = CLOCKED*l; i1 = 0
 }
 
 /* A write that nobody waits for and that can have no effect is as if it had not been. So is a reply that was heard. */
 inline tidy() {
 	if
-	:: get[SELF] == 0 -> gversion[SELF] = 0; gowner[SELF] = 0; glength[SELF] = 0; glast[SELF] = 0; ago[SELF] = 0
+	:: get[SELF] == 0 -> gversion[SELF] = 0; gowner[SELF] = 0; glength[SELF] = 0; glast[SELF] = 0; ago[SELF] = 0;
+		gends[SELF] = 0
 	:: else
 	fi;
 	i1 = 0;
@@ -150,7 +169,7 @@ inline tidy() {
 		if
 		:: sent[i1] && waits[i1/W] != i1+1 && (result[i1] == 1 || expects[i1] != version) ->
 			sent[i1] = false; kind[i1] = 0; whose[i1] = 0; expects[i1] = 0; asksfor[i1] = 0; draws[i1] = 0;
-			result[i1] = 0; stored[i1] = 0
+			result[i1] = 0; stored[i1] = 0; due[i1] = 0
 		:: else
 		fi;
 		i1++
@@ -172,7 +191,7 @@ inline execute(i) {
 	if
 	:: expects[i] == version ->
 		writes++; version = VERSION(i); result[i] = 1; stored[i] = version;
-		length = asksfor[i]; last = draws[i]; owner = (kind[i] == free -> 0 : whose[i]);
+		length = asksfor[i]; last = draws[i]; ends = END(i); owner = (kind[i] == free -> 0 : whose[i]);
 		printf("a write of %c is stored, version %d\n", NAME, version);
 		CHECK(kind[i] == free || !ended[whose[i]], CLEAN)
 	:: else -> result[i] = 2; printf("a write of %c is a conflict\n", NAME)
@@ -202,7 +221,8 @@ inline hear() {
 }
 #define HEARD (get[SELF] == 2)
 #define MINE  (gowner[SELF] == attempt[SELF])
-#define OPEN  (gowner[SELF] == 0 || sees[SELF] == gversion[SELF] && seen[SELF] && count[SELF] == 0)
+#define WATCHED (sees[SELF] == gversion[SELF] && seen[SELF] && count[SELF] == 0)
+#define OPEN  (gowner[SELF] == 0 || WATCHED || CLOCKED && gends[SELF] == 0)
 #define ANSWERED (waits[SELF] > 0 && result[SLOT] > 0)
 
 #ifdef FORGETS                                         /* BUG: a free record has no tokens */
@@ -219,6 +239,7 @@ end:	do
 	/* What the store and the network do. */
 	:: d_step { get[SELF] == 1 ->
 		get[SELF] = 2; gversion[SELF] = version; gowner[SELF] = owner; glength[SELF] = length; glast[SELF] = last;
+		gends[SELF] = ends;
 		printf("%c reads version %d\n", NAME, version) }
 	:: d_step { sent[SELF*W] && writes < V -> execute(SELF*W) }
 	:: d_step { W > 1 && sent[SELF*W+W-1] && writes < V -> execute(SELF*W+W-1) }
@@ -230,11 +251,15 @@ end:	do
 		i1 = 0;
 		do
 		:: i1 < C ->
-			tick(count[i1]); tick(ask[i1]); tick(valid[i1]); tick(promise[i1]);
+			tick(count[i1]); tick(ask[i1]); tick(valid[i1]); tick(promise[i1]); tick(gends[i1]); tick(due[i1*W]);
+			if
+			:: W > 1 -> tick(due[i1*W+W-1])
+			:: else
+			fi;
 			ago[i1] = (get[i1] > 0 && ago[i1] < L -> ago[i1]+1 : ago[i1]); i1++
 		:: else -> break
 		od;
-		i1 = 0; printf("tick\n") }
+		tick(ends); i1 = 0; printf("tick\n") }
 
 	/* An attempt. */
 	:: d_step { phase[SELF] == idle && tries[SELF] < A ->

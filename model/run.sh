@@ -300,6 +300,7 @@ records() {
   heading "a store of records: ME, TOK, CLEAN"
   holds "2 clients x 1 attempt, 4 writes"                        $one
   holds "  3 writes, extensions by less"                         -DW=1 -DV=3 -DSHORT=1
+  holds "  the clients have one clock"                           $one -DCLOCK
 }
 
 recordBugs() {
@@ -308,6 +309,7 @@ recordBugs() {
   breaks "FROM_SENT: a watcher counts from before its read"      ME    $one -DFROM_SENT
   breaks "NO_NONCE: what says the same has the same version"     ME    $one -DNO_NONCE
   breaks "SHORTENS: the length is that of the last extension"    ME    $one -DSHORTENS -DSHORT=1
+  breaks "FIRST_END: an extension leaves the end on the clock"   ME    $one -DCLOCK -DFIRST_END
   breaks "NO_UNDO: what is in doubt is not undone"               CLEAN $one -DNO_UNDO
   breaks "UNDO_READS: what is in doubt is undone if it is there" CLEAN $one -DUNDO_READS
   breaks "OWN_CONFLICT: its own success is another's lock"       CLEAN $one -DOWN_CONFLICT

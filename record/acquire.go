@@ -44,7 +44,7 @@ func (b *Backend) acquire(
 	if err := b.usable(); err != nil {
 		return locker.Grant{}, 0, err
 	}
-	a := &attempt{Backend: b, req: req, name: nameOf(req.Key), start: time.Now()}
+	a := &attempt{Backend: b, req: req, name: b.nameOf(req.Key), start: time.Now()}
 	ctx, cancel := b.bounded(ctx, min(limit, req.TTL))
 	defer cancel()
 	defer func() {

@@ -86,7 +86,14 @@ func run(t *testing.T, s *recordstore.Store, rng *rand.Rand, processes int,
 	end := time.Now().Add(time.Minute)
 	var wg sync.WaitGroup
 	for range processes {
-		l := client(t, s, record.Timeout(time.Second), record.Poll(200*time.Millisecond))
+		var own record.Store = host{s, "a", end.Add(-time.Hour)}
+		switch rng.IntN(4) {
+		case 0: // it does not know the clock of its machine
+			own = host{s, "", end.Add(-time.Hour)}
+		case 1:
+			own = s
+		}
+		l := client(t, own, record.Timeout(time.Second), record.Poll(200*time.Millisecond))
 		for range 2 {
 			rng := rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
 			wg.Go(func() {

@@ -72,7 +72,7 @@ var errReleased = errors.New("released before")
 func (b *Backend) change(
 	ctx context.Context, req locker.Request, h *holding, next func(own entry) content,
 ) (entry, error) {
-	name, own := nameOf(req.Key), h.last()
+	name, own := b.nameOf(req.Key), h.last()
 	nonce := ""
 	for n := 0; ; n++ {
 		if own.version != "" {
@@ -191,7 +191,7 @@ func (b *Backend) release(ctx context.Context, req locker.Request, keepUntil tim
 	})
 	switch {
 	case err == nil && written.State == free:
-		b.seen.freed(nameOf(req.Key), written)
+		b.seen.freed(b.nameOf(req.Key), written)
 	case errors.Is(err, errReleased):
 		return nil
 	}
@@ -206,7 +206,7 @@ func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
 	}
 	ctx, cancel := b.bounded(ctx, b.timeout)
 	defer cancel()
-	found, err := b.read(ctx, nameOf(req.Key))
+	found, err := b.read(ctx, b.nameOf(req.Key))
 	if err == nil {
 		err = found.owned(req)
 	}

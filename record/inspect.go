@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -31,14 +32,15 @@ func (e *entry) inspection() inspect.Inspection {
 }
 
 // Inspect implements [inspect.Inspector]. Remaining is what is left for those who look at the lock for the first time
-// now, or since this Backend has seen the record. Held is too short by the age of the record at that time.
+// now, or since this Backend has seen the record. Held is too short by the age of the record at that time. With a
+// [Clock], both are exact.
 func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	if err := b.usable(); err != nil {
 		return inspect.Inspection{State: inspect.Unknown}, err
 	}
 	ctx, cancel := b.bounded(ctx, b.timeout)
 	defer cancel()
-	found, err := b.read(ctx, nameOf(key))
+	found, err := b.read(ctx, b.nameOf(key))
 	switch {
 	case errors.Is(err, locker.ErrForeignKey):
 		return inspect.Inspection{State: inspect.Foreign}, nil
@@ -48,6 +50,18 @@ func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 	return found.inspection(), nil
 }
 
+// Examine implements [inspect.Examiner]. It asks nothing, unless the Store is an Examiner, too.
+func (b *Backend) Examine(ctx context.Context) []inspect.Finding {
+	found := []inspect.Finding{{
+		Check: inspect.Polling, Level: inspect.OK,
+		Text: fmt.Sprintf("clients look every %v at most while they wait", b.poll),
+	}}
+	if x, ok := b.store.(inspect.Examiner); ok {
+		found = append(found, x.Examine(ctx)...)
+	}
+	return found
+}
+
 // ForceRelease implements [inspect.Inspector].
 func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	if err := b.usable(); err != nil {
@@ -55,7 +69,7 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	}
 	ctx, cancel := b.bounded(ctx, b.timeout)
 	defer cancel()
-	name := nameOf(key)
+	name := b.nameOf(key)
 	var was entry // whose record was to be replaced
 	var shown inspect.Inspection
 	nonce := ""

@@ -17,9 +17,12 @@
 // whole TTL, 1 % and 2 ms, counted from when it first read the record. So a lock becomes free to those who watch it: at
 // most that time after the later of the holder's last renewal and their own first look, and one look of [Poll] later.
 //
-// Lock watches while it waits. A process that calls TryLock now and then watches, too, because a [Backend] remembers
-// what it has seen. But a process that looks once and ends always finds the lock of a crashed holder held. It has to
-// wait for longer than the TTL, by Lock with a deadline, or "locker run --wait".
+// If the processes of a Store have one [Clock], nobody needs to watch: a lock is free when its length is over on that
+// clock, and at once after a restart of the machine.
+//
+// On other stores, Lock watches while it waits. A process that calls TryLock now and then watches, too, because a
+// [Backend] remembers what it has seen. But a process that looks once and ends always finds the lock of a crashed
+// holder held. It has to wait for longer than the TTL, by Lock with a deadline, or "locker run --wait".
 //
 // # Waiting
 //
@@ -68,7 +71,10 @@ const (
 // Option changes what [New] builds.
 type Option func(*options)
 
-type options struct{ poll, timeout time.Duration }
+type options struct {
+	poll, timeout time.Duration
+	prefix        string
+}
 
 // Poll sets the longest pause between two looks of a Client that waits for a lock. The first pause is a sixteenth of
 // it, and each is twice as long as the one before. A random part of up to a half is taken off, so that Clients do not
@@ -81,6 +87,9 @@ func Poll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 // DefaultTimeout.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
+// Prefix is put before every key, and becomes part of the name of the record. Without this option, nothing is.
+func Prefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
 // New returns a Client that keeps its locks in store. It sends nothing. Clients that should exclude each other need the
 // same store.
 func New(store Store, opts ...Option) *locker.Client {
@@ -88,10 +97,11 @@ func New(store Store, opts ...Option) *locker.Client {
 }
 
 // Backend implements [locker.Backend] and its optional interfaces locker.Queuer and locker.Verifier, and
-// inspect.Inspector. It is safe for concurrent use.
+// inspect.Inspector and inspect.Examiner. It is safe for concurrent use.
 type Backend struct {
 	options
 	store Store
+	clock Clock // nil if the store has none
 	seen  sightings
 	open  context.Context // ends when Close interrupts what is in progress
 	end   context.CancelFunc
@@ -105,6 +115,7 @@ type Backend struct {
 // NewBackend returns a Backend of store, as New does.
 func NewBackend(store Store, opts ...Option) *Backend {
 	b := &Backend{store: store, closing: make(chan struct{})}
+	b.clock, _ = store.(Clock)
 	for _, opt := range opts {
 		opt(&b.options)
 	}
@@ -157,6 +168,8 @@ func (b *Backend) bounded(ctx context.Context, most time.Duration) (context.Cont
 	}
 }
 
+func (b *Backend) nameOf(key string) string { return nameOf(b.prefix + key) }
+
 func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavailable, err) }
 
 // read reads a record, and notes that it was seen.
@@ -170,7 +183,7 @@ func (b *Backend) read(ctx context.Context, name string) (entry, error) {
 	}
 	e := entry{version: version}
 	if e.content, err = parse(text); err == nil {
-		e.since = b.seen.saw(name, version)
+		e.since = b.counts(&e.content, b.seen.saw(name, version))
 	}
 	return e, err
 }
@@ -179,6 +192,7 @@ func (b *Backend) read(ctx context.Context, name string) (entry, error) {
 // completes c. The error matches ErrConflict or locker.ErrUnavailable. In both cases the record may have been written,
 // or may be written later; see attempt.
 func (b *Backend) write(ctx context.Context, name, version string, c *content) (entry, error) {
+	b.stamp(c)
 	text := c.seal()
 	var stored string
 	var err error

@@ -10,7 +10,7 @@ import (
 type entry struct {
 	content
 	version string    // empty: there is no record
-	since   time.Time // when this process came to know of this version; see sightings. Zero if it has written it
+	since   time.Time // from when the length counts for this process; see sightings. Zero if it has written the record
 }
 
 // patience returns for how long a record must have been known before its lock counts as free. Its owner relies on it
@@ -26,16 +26,49 @@ func (e *entry) left() time.Duration {
 	return max(0, patience(e.length())-time.Since(e.since))
 }
 
+// stamp notes in a record when its length is over, if there is a clock. It is called before the record is sent, and
+// after the moment from which its owner counts.
+func (b *Backend) stamp(c *content) {
+	if b.clock == nil || !c.taken() {
+		return
+	}
+	if id, now := b.clock.Clock(); id != "" {
+		c.Clock, c.Ends = id, milliseconds(now)+c.Length
+	}
+}
+
+// counts returns from when the length of a record counts that was read: from when it was seen, or, by the clock, from
+// when it was written, if that was before. Either is safe: neither begins before the owner counts. If somebody has set
+// the clock back, as by restoring a machine beside its disk, a record ends too late on it, and watching bounds that.
+// The clock is read before that of package time: a pause in between delays.
+func (b *Backend) counts(c *content, seen time.Time) time.Time {
+	if b.clock == nil || c.Clock == "" {
+		return seen
+	}
+	id, now := b.clock.Clock()
+	if id == "" {
+		return seen
+	}
+	written := time.Now().Add(time.Duration(c.Ends)*time.Millisecond - now - c.length())
+	if id != c.Clock { // the machine was restarted, and the owner is dead
+		written = time.Now().Add(-patience(c.length()))
+	}
+	if written.Before(seen) {
+		return written
+	}
+	return seen
+}
+
 // maxSightings bounds how many records are remembered.
 const maxSightings = 10_000
 
 // sightings is what this process remembers of records. The zero value is ready for use.
 //
-// No clock of one machine is compared with that of another. The owner of a lock relies on its record for the length,
-// and counts from before it sent the record. Others count the whole length from when they came to know of the record:
-// from the arrival of the reply that showed this version for the first time. The record was stored before that. When
-// the length is over, the owner relies on this record no more. If it has renewed the lock, there is a record with
-// another version, and a Replace of the old one is refused.
+// No clock of one machine is compared with that of another; see [Clock] for the processes of one machine. The owner of
+// a lock relies on its record for the length, and counts from before it sent the record. Others count the whole length
+// from when they came to know of the record: from the arrival of the reply that showed this version for the first time.
+// The record was stored before that. When the length is over, the owner relies on this record no more. If it has
+// renewed the lock, there is a record with another version, and a Replace of the old one is refused.
 //
 // Counting from when the request was sent would be wrong: a request may be on its way for long, and show a record that
 // was stored in the meantime.

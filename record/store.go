@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // ErrConflict means that a record is not the one that Create or Replace expected. It is an error of a [Store].
@@ -50,4 +51,20 @@ type Store interface {
 	// Replace stores another text for a record if its version is still the given one, and returns the new version. If
 	// not, or if there is no record, the error matches ErrConflict.
 	Replace(ctx context.Context, name, version string, text []byte) (newVersion string, err error)
+}
+
+// Clock is an optional interface of a [Store] whose processes all read one clock, because they run on one machine. Each
+// record of such a Store says when its length is over on that clock. So a process that has never seen the record of a
+// holder that has crashed need not watch it: TryLock succeeds as soon as the length is over.
+//
+// The clock must be the one by which package time counts monotonic time on this machine: holders count by that. If it
+// stands still while the machine is suspended, so must this one. Otherwise others take locks on which their holders
+// rely after the suspension.
+type Clock interface {
+	// Clock returns the time on the clock, which is more than 0, and the id of the clock: at most 64 bytes of text. If the
+	// id in a record is another one, its clock has come to an end, together with all processes that have read it, as by a
+	// restart of the machine. The lock of that record is free at once. A process that reads another clock while that one
+	// goes on must return an empty id, which means that there is no clock. It then watches, as it does on other stores,
+	// and others watch what it writes. Clock may be called concurrently.
+	Clock() (id string, now time.Duration)
 }

@@ -16,6 +16,9 @@ import (
 // format, is refused as something that is not a lock.
 const format = 1
 
+// maxEnds is the greatest time of a Clock, some 139 years. A time.Duration has room for twice as much.
+const maxEnds = int64(1 << 42)
+
 // maxLength is how long a length may be. Two extensions at the same time, each by the longest TTL, write one that is a
 // little longer.
 const maxLength = int64(2 * locker.MaxTTL / time.Millisecond)
@@ -42,6 +45,11 @@ type content struct {
 	// Length is for how long nobody else takes the lock after it has seen the record for the first time. At every moment,
 	// it covers the longest promise on which the owner may rely.
 	Length int64 `json:"length_ms,omitempty"`
+
+	// Clock and Ends say on the clock of which id, and at which time of it, the length is over. They are missing if the
+	// writer has no [Clock], and if the lock is free.
+	Clock string `json:"clock,omitempty"`
+	Ends  int64  `json:"ends_ms,omitempty"`
 
 	Age   int64  `json:"age_ms,omitempty"` // how long the owner had the lock when the record was written
 	Nonce string `json:"nonce"`            // no two texts have the same one
@@ -102,6 +110,8 @@ func parse(text []byte) (content, error) {
 		return foreign("the record has no owner or no token")
 	case c.Length <= 0 || c.Length > maxLength:
 		return foreign("the record has a length of %d ms", c.Length)
+	case (c.Clock == "") != (c.Ends == 0) || c.Ends < 0 || c.Ends > maxEnds:
+		return foreign("the record ends at %d ms of the clock %q", c.Ends, c.Clock)
 	}
 	return c, nil
 }

@@ -2,11 +2,14 @@ package record_test
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/recordstore"
 	"github.com/golocker/locker/record"
 )
 
@@ -17,6 +20,7 @@ func TestTexts(t *testing.T) {
 		sound, record.Text("o", 1, 128, time.Hour),
 		`{"nonce": "n", "last": 7, "state": "free", "locker": 1}` + "\n",
 		`{"locker":1,"state":"kept","owner":"o","token":5,"last":5,"length_ms":1,"nonce":"n"}`,
+		strings.Replace(sound, `,"nonce"`, `,"clock":"a","ends_ms":4398046511104,"nonce"`, 1),
 	} {
 		if err := record.Parses([]byte(text)); err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -40,12 +44,73 @@ func TestTexts(t *testing.T) {
 		"a negative token":             strings.Replace(sound, `"token":5`, `"token":-5`, 1),
 		"no length":                    strings.Replace(sound, `"length_ms":1000,`, "", 1),
 		"a length that is too long":    strings.Replace(sound, "1000", "172800001", 1),
+		"an end without a clock":       strings.Replace(sound, `,"nonce"`, `,"ends_ms":5,"nonce"`, 1),
+		"a clock without an end":       strings.Replace(sound, `,"nonce"`, `,"clock":"a","nonce"`, 1),
+		"an end before the beginning":  strings.Replace(sound, `,"nonce"`, `,"clock":"a","ends_ms":-5,"nonce"`, 1),
+		"an end in 140 years":          strings.Replace(sound, `,"nonce"`, `,"clock":"a","ends_ms":4398046511105,"nonce"`, 1),
 		"a length that is not a count": strings.Replace(sound, "1000", "1.5", 1),
 	} {
 		if err := record.Parses([]byte(text)); !errors.Is(err, locker.ErrForeignKey) {
 			t.Errorf("%s: got %v, want ErrForeignKey", what, err)
 		}
 	}
+}
+
+// What processes with other releases of the library read.
+func TestWrittenTexts(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		look := func(want string) {
+			t.Helper()
+			text := regexp.MustCompile(`[0-9A-Z]{26}`).ReplaceAllString(s.Text("k"), "N")
+			if text = regexp.MustCompile(`9[0-9]{14}`).ReplaceAllString(text, "9"); text != want {
+				t.Errorf("the text is\n%s\nwant\n%s", text, want)
+			}
+		}
+		for _, clock := range []string{none, "a"} {
+			b := machine(t, s)(clock)
+			ends := func(hour int) string {
+				if clock == none {
+					return ""
+				}
+				return fmt.Sprintf(`"clock":"a","ends_ms":36%05d,`, hour)
+			}
+			s.Delete("k")
+			req := request(ttl)
+			req.Token, req.Label = "owner", "web-7"
+			g, err := b.Acquire(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Fence, req.Private, req.Keep = g.Fence, g.Private, time.Minute
+			look(`{"locker":1,"state":"held","owner":"owner","label":"web-7","token":9,"last":9,"length_ms":500,` + ends(500) +
+				`"nonce":"N"}`)
+			time.Sleep(100 * time.Millisecond)
+			if err := b.Extend(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			look(`{"locker":1,"state":"held","owner":"owner","label":"web-7","token":9,"last":9,"length_ms":500,` + ends(600) +
+				`"age_ms":100,"nonce":"N"}`)
+			if err := b.Release(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			look(`{"locker":1,"state":"kept","owner":"owner","token":9,"last":9,"length_ms":60000,` + ends(60100) +
+				`"nonce":"N"}`)
+			time.Sleep(record.Patience(time.Minute))
+			if clock == none {
+				wantHeld(t, b, "a look to count from")
+				time.Sleep(record.Patience(time.Minute))
+			}
+			req.Keep = 0
+			if g, err = b.Acquire(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			req.Fence, req.Private = g.Fence, g.Private
+			if err := b.Release(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			look(`{"locker":1,"state":"free","owner":"owner","last":9,"nonce":"N","over":"N"}`)
+		}
+	})
 }
 
 // Names have few characters, in one case, and no two keys have the same one.

@@ -111,6 +111,36 @@ func TestCrashCosts(t *testing.T) {
 	}
 }
 
+// The clock of a holder that has crashed was an hour ahead of that of the next one, or behind: the lock is free at the
+// same time, and tokens grow.
+func TestClocksOfClientsDiffer(t *testing.T) {
+	for name, d := range map[string]time.Duration{"behind": -time.Hour, "together": 0, "ahead": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *recordstore.Store) {
+				start := time.Now()
+				last := uint64(start.Add(d).UnixMicro())
+				s.Put("k", record.Text("crashed", last, last, ttl))
+				for i, other := range []*locker.Client{client(t, s), client(t, s)} {
+					lease, err := other.Lock(t.Context(), "k", locker.TTL(ttl))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if took := time.Since(start); took < record.Patience(ttl) || took > record.Patience(ttl)+time.Millisecond {
+						t.Errorf("client %d has the lock after %v, want %v", i, took, record.Patience(ttl))
+					}
+					if lease.Fence() <= last {
+						t.Errorf("token %d after %d", lease.Fence(), last)
+					}
+					last = lease.Fence()
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // What a Backend remembers is bounded. It forgets what it has not seen for the longest time.
 func TestSightingsAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {

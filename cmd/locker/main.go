@@ -7,6 +7,13 @@
 // package cli.
 package main
 
-import "github.com/golocker/locker/cmd/locker/cli"
+import (
+	// Package cli knows the other stores. With these, the command is a third larger, and so not every program is that
+	// uses the package.
+	_ "github.com/golocker/locker/backends/dynamodb"
+	_ "github.com/golocker/locker/backends/kubernetes"
+	_ "github.com/golocker/locker/backends/s3"
+	"github.com/golocker/locker/cmd/locker/cli"
+)
 
 func main() { cli.Main() }

@@ -5,15 +5,18 @@ go 1.26.0
 require (
 	github.com/golocker/locker v0.0.0
 	github.com/golocker/locker/backends/etcd v0.0.0
+	github.com/golocker/locker/backends/mysql v0.0.0
 	github.com/golocker/locker/backends/nats v0.0.0
 	github.com/golocker/locker/backends/postgres v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/gomodule/redigo v1.9.2 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
@@ -49,6 +52,8 @@ replace github.com/golocker/locker => ../..
 
 replace github.com/golocker/locker/backends/etcd => ../../backends/etcd
 
-replace github.com/golocker/locker/backends/postgres => ../../backends/postgres
+replace github.com/golocker/locker/backends/mysql => ../../backends/mysql
 
 replace github.com/golocker/locker/backends/nats => ../../backends/nats
+
+replace github.com/golocker/locker/backends/postgres => ../../backends/postgres

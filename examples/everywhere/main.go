@@ -2,11 +2,15 @@
 //
 //	cd examples/everywhere
 //	go run . /tmp/ledger                                                   # in this process
+//	LOCKER_URL=file:/tmp/locks go run . /tmp/ledger                        # files, for the processes of one machine
 //	LOCKER_URL=redis://localhost:6379 go run . /tmp/ledger                 # one Redis
 //	LOCKER_URL=redlock://host1,host2,host3 go run . /tmp/ledger            # Redlock
 //	LOCKER_URL=etcd://localhost:2379 go run . /tmp/ledger                  # etcd
 //	LOCKER_URL=postgres://user@localhost/app go run . /tmp/ledger          # PostgreSQL, after: locker migrate
 //	LOCKER_URL=nats://localhost:4222 go run . /tmp/ledger                  # NATS JetStream
+//	LOCKER_URL=mysql://user@localhost/app go run . /tmp/ledger             # MySQL, after: locker migrate
+//
+// For S3, DynamoDB or Kubernetes, import one more package, as below: backends/s3, backends/dynamodb, backends/kubernetes.
 //
 // It writes entries into a ledger, which is a file. Several of these programs can do so at once, on every store but the
 // first. Each entry has the fencing token of its lock, and the program fails if the last entry has the same or a
@@ -27,6 +31,8 @@ import (
 
 	"github.com/golocker/locker"
 	_ "github.com/golocker/locker/backends/etcd"
+	_ "github.com/golocker/locker/backends/file"
+	_ "github.com/golocker/locker/backends/mysql"
 	_ "github.com/golocker/locker/backends/nats"
 	_ "github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"

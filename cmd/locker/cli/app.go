@@ -4,6 +4,9 @@
 //	import _ "example.com/etcdlock" // calls config.Register
 //
 //	func main() { cli.Main() }
+//
+// Such a program knows S3, DynamoDB and Kubernetes only if it imports their packages as well, because their clients are
+// large.
 package cli
 
 import (
@@ -14,15 +17,18 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/golocker/locker"
-	_ "github.com/golocker/locker/backends/etcd" // the other stores that a URL may name
+	_ "github.com/golocker/locker/backends/etcd" // the other stores that a URL may name, besides those of migrate.go
+	_ "github.com/golocker/locker/backends/file"
 	_ "github.com/golocker/locker/backends/nats"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/cmd/locker/internal/supervise"
@@ -55,6 +61,8 @@ type app struct {
 	started bool           // the command line was parsed: later errors are not usage errors
 	opened  []io.Closer    // closed when the result is known
 	used    *config.Config // the configuration in use; nil if no server was contacted
+
+	fellBack sync.Once // says that there is no configuration
 }
 
 // main runs the command line and returns the exit code. Commands report what went wrong by returning an error; only
@@ -92,11 +100,11 @@ func (a *app) root() *cobra.Command {
 
 		Use:   "locker",
 		Short: "Distributed locks for people, scripts and cron jobs",
-		Long: `locker takes locks on Redis, on a Redlock over several independent Redis servers, on etcd, on PostgreSQL or
-on NATS, and shows the state of locks and servers.
+		Long: `locker takes locks in files, on Redis, on a Redlock over several independent Redis servers, on etcd, PostgreSQL,
+NATS, MySQL, S3, DynamoDB or Kubernetes, and shows the state of locks and servers.
 
 It uses the same configuration as programs that use the library. Choose the locks with --url, or with a file and the
-environment:
+environment. Without any of these, they are those of this user on this machine, in files.
 
   --url URL      redis://[user:password@]host[:6379][/db][?ttl=30s&prefix=x:…]
                  redis+goredis://…  redis+redigo://…  redis+rueidis://…
@@ -108,7 +116,13 @@ environment:
                  etcd://[user:password@]host1[:2379],host2,host3[?…]
                  postgres://[user:password@]host[:5432]/database[?sslmode=…]
                  nats://[user:password@]host1[:4222],host2,host3[?…]
+                 mysql://[user:password@]host[:3306]/database[?…]
+                 file:/path/of/directory
+                 s3://bucket/folder[?region=…]
+                 dynamodb://table[?region=…]
+                 kubernetes://namespace[?kubeconfig=…]
                  with TLS: rediss:// rediss+… redlocks:// etcds:// natss://
+                 mysqls://
   --config FILE  YAML; variables of the environment override it
   LOCKER_URL     replaces the file; LOCKER_TTL, LOCKER_REDIS_PASSWORD and so on
                  override both
@@ -266,11 +280,17 @@ func (a *app) config() (*config.Config, error) {
 		c, err = config.Parse(a.url)
 	case a.file != "":
 		c, err = config.Load(a.file, a.environ...)
+	case a.unconfigured() && a.fallback() != "":
+		a.fellBack.Do(func() { // even with --quiet: on several machines, the command would run on each
+			fmt.Fprintf(a.stderr, "locker: no configuration: the locks are those of this user on this machine, %s: "+
+				"set LOCKER_URL to that, or to a store that other machines reach\n", a.fallback())
+		})
+		c, err = config.Parse(a.fallback())
 	default:
 		c = new(config.Config)
 		if err = c.Overlay(a.environ); err != nil && a.getenv("LOCKER_URL") == "" && a.getenv("LOCKER_BACKEND") == "" {
 			if a.unconfigured() {
-				err = errors.New("no configuration")
+				err = errors.New("no configuration, and no home directory for locks in files")
 			}
 			const next = "set LOCKER_URL, for example to redis://localhost, or use --url or --config"
 			return nil, exit.With(exit.Config, err, next)
@@ -282,10 +302,29 @@ func (a *app) config() (*config.Config, error) {
 	return c, nil
 }
 
-// unconfigured reports whether nothing says which locks are meant.
+// unconfigured reports whether nothing says which locks are meant. What run sets for its command says nothing of that.
 func (a *app) unconfigured() bool {
-	set := func(kv string) bool { return strings.HasPrefix(kv, "LOCKER_") && !strings.HasSuffix(kv, "=") }
+	set := func(kv string) bool {
+		name, value, _ := strings.Cut(kv, "=")
+		return strings.HasPrefix(name, "LOCKER_") && value != "" && !slices.Contains(supervise.Variables, name)
+	}
 	return a.url == "" && a.file == "" && !slices.ContainsFunc(a.environ, set)
+}
+
+// fallback returns the URL of the locks of a command that has no configuration: those of this user on this machine, in
+// files. It is empty if the user has no home directory, as some services have none.
+//
+// The directory is not a temporary one: what cleans up would delete locks. And it is not one that users share, because
+// each of them could take the locks of the others, or put something else there.
+func (a *app) fallback() string {
+	dir := a.getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(dir) { // as its specification demands
+		if dir = a.getenv("HOME"); !filepath.IsAbs(dir) {
+			return ""
+		}
+		dir = filepath.Join(dir, ".local", "state")
+	}
+	return (&url.URL{Scheme: "file", Path: filepath.Join(dir, "locker")}).String()
 }
 
 // open returns the Locker that c describes. The caller closes it, or adds it to opened for main.

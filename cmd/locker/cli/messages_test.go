@@ -48,8 +48,8 @@ func TestWrongArgumentsSayWhatToWriteInstead(t *testing.T) {
 		`"no-such-b": executable file not found in $PATH: it was read as the command: put a key with spaces in quotes`)
 	code, _, stderr = call(nil, "run", "--key", "a", "--", "true")
 	assert.Equal(t, exit.Config, code)
-	assert.Equal(t, "locker: no configuration: set LOCKER_URL, for example to redis://localhost, or "+
-		"use --url or --config\n", stderr)
+	assert.Equal(t, "locker: no configuration, and no home directory for locks in files: set LOCKER_URL, for example to "+
+		"redis://localhost, or use --url or --config\n", stderr)
 	code, _, stderr = call([]string{"LOCKER_REDIS_ADDR=h"}, "run", "--key", "a", "--", "true")
 	assert.Equal(t, exit.Config, code)
 	assert.Contains(t, stderr, "backend: missing")

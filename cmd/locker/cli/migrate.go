@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/golocker/locker/backends/mysql"
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 )
@@ -15,13 +17,13 @@ func migrateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "migrate",
 		GroupID: groupLook,
-		Short:   "Make the tables of locks in PostgreSQL, or bring them up to date",
-		Long: `Migrate makes the schema, the tables and the functions that locks in PostgreSQL need. Run it once before the
-first lock, and again after an update of the programs that lock. If everything is up to date, it changes nothing.
-Several migrations may run at the same time.
+		Short:   "Make or update the tables of locks in PostgreSQL or MySQL",
+		Long: `Migrate makes the schema, the tables and the functions that locks in PostgreSQL need, or the table of MySQL. Run
+it once before the first lock, and again after an update of the programs that lock. If everything is up to date, it
+changes nothing. Several migrations may run at the same time.
 
-The user needs the right to create a schema in the database. The programs that lock need fewer rights:
-docs/backends/postgres.md lists them.
+The user needs the right to create a schema in the database, or a table in that of MySQL. The programs that lock need
+fewer rights: docs/backends/postgres.md and docs/backends/mysql.md list them.
 
 With --print it prints the statements that make a new schema, and does not connect. A database administrator can read
 them, and run them with psql. Without a configuration, the schema is called locker.`,
@@ -42,10 +44,13 @@ func (a *app) migrate(ctx context.Context, printed bool) error {
 	if err != nil {
 		return err
 	}
+	if s, ok := c.Sections["mysql"].(*mysql.Config); ok && c.Backend == "mysql" {
+		return a.migrateMySQL(ctx, s, printed)
+	}
 	s, ok := c.Sections["postgres"].(*postgres.Config)
 	if !ok || c.Backend != "postgres" {
 		return exit.With(exit.Config, fmt.Errorf("locks in %s have no tables", c.Backend),
-			"name a PostgreSQL, as in --url postgres://user@host/database")
+			"name a PostgreSQL or a MySQL, as in --url postgres://user@host/database")
 	}
 	if printed {
 		return a.printMigration(s.SchemaName())
@@ -69,6 +74,30 @@ func (a *app) migrate(ctx context.Context, printed bool) error {
 	default:
 		a.note("the schema %s is ready for locks", s.SchemaName())
 	}
+	return nil
+}
+
+func (a *app) migrateMySQL(ctx context.Context, s *mysql.Config, printed bool) error {
+	table := mysql.Table(s.Table)
+	if printed {
+		_, err := fmt.Fprint(a.stdout, mysql.MigrationSQL(table))
+		return err
+	}
+	db, err := s.Pool()
+	if err != nil {
+		return exit.With(exit.Config, err, "")
+	}
+	defer db.Close()
+	name := cmp.Or(s.Table, mysql.DefaultTable)
+	switch err := mysql.Migrate(ctx, db, table); {
+	case err != nil:
+		return exit.With(exit.Unavailable, err, "run it again when this is mended: nothing was changed")
+	case a.json:
+		return a.printJSON(struct {
+			Table string `json:"table"`
+		}{name})
+	}
+	a.note("the table %s is ready for locks", name)
 	return nil
 }
 

@@ -168,7 +168,8 @@ The command gets these environment variables:
   LOCKER_FENCE   the fencing token (see docs/safety.md), 0 if there is none; with several locks, one in each line
   LOCKER_SLOT    with --permits, the number of the permit, from 0, which no other command has at the same time; with
                  --weight, one in each line
-  LOCKER_STORE   the backend: memory, redis, redlock, etcd, postgres, nats, or another registered one
+  LOCKER_STORE   the backend: memory, redis, redlock, etcd, postgres, nats, mysql, file, s3, dynamodb, kubernetes, or
+                 another registered one
   LOCKER_TICK    with --tick, the tick, such as 2026-11-22T06:00:00Z
   LOCKER_FD      the number of a file descriptor that reaches end of file when the lock is lost; it delivers no data
 

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/internal/testing/etcdtest"
+	"github.com/golocker/locker/internal/testing/mariadbtest"
 	"github.com/golocker/locker/internal/testing/natstest"
 	"github.com/golocker/locker/internal/testing/pgtest"
 )
@@ -57,6 +59,62 @@ func TestPostgres(t *testing.T) {
 	assert.Equal(t, 0, code, out+stderr)
 	assert.Contains(t, out, "fencing tokens grow")
 	raiseTokens(t, url)
+}
+
+// Without a configuration, the locks are in files of the user.
+func TestNoConfiguration(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	start := func(args ...string) *process {
+		p := command(t, "", args...)
+		p.Env = append(p.Env, "HOME="+home)
+		return p.begin(t)
+	}
+	holder := start("run", "-q", "-k", "k", "--", "sh", "-c", `echo "$LOCKER_STORE" >store; exec sleep 60`)
+	assert.Equal(t, "file", holder.wrote(t, "store"))
+	says := "locker: no configuration: the locks are those of this user on this machine, file://" + home +
+		"/.local/state/locker: set LOCKER_URL"
+	holder.says(t, says)
+	second := start("run", "-k", "k", "--wait", "0", "--", "true")
+	second.exits(t, exit.Held)
+	assert.Equal(t, 1, strings.Count(second.err.String(), says), second.err.String())
+	start("run", "-k", "outer", "--", os.Args[0], "run", "-k", "inner", "--", "true").exits(t, 0) // the command's variables
+	env := []string{"HOME=" + home}
+	code, out, stderr := call(env, "inspect", "k", "--json")
+	assert.Equal(t, 0, code, stderr)
+	assert.Equal(t, "held", decode[lockJSON](t, out).State)
+	code, out, stderr = call(env, "doctor")
+	assert.Equal(t, 0, code, out+stderr)
+	assert.Equal(t, 1, strings.Count(stderr, "no configuration"), stderr)
+	env = append(env, "XDG_STATE_HOME="+t.TempDir())
+	code, out, stderr = call(env, "inspect", "k", "--json")
+	assert.Equal(t, 0, code, stderr)
+	assert.Equal(t, "free", decode[lockJSON](t, out).State)
+}
+
+// The commands with locks in MySQL.
+func TestMySQL(t *testing.T) {
+	t.Parallel()
+	url := mariadbtest.Start(t).URL(mariadbtest.Database)
+	env := []string{"LOCKER_URL=" + url}
+	code, out, stderr := call(env, "migrate", "--print")
+	assert.Equal(t, 0, code, stderr)
+	assert.Contains(t, out, "CREATE TABLE IF NOT EXISTS `locker_records`")
+	for range 2 {
+		code, _, stderr = call(env, "migrate")
+		assert.Equal(t, 0, code, stderr)
+		assert.Contains(t, stderr, "the table locker_records is ready for locks")
+	}
+	code, out, _ = call(env, "migrate", "--json")
+	assert.Equal(t, 0, code)
+	assert.JSONEq(t, `{"table": "locker_records"}`, out)
+	holder := run(t, url, "run", "-k", "k", "--", "sh", "-c", `echo "$LOCKER_STORE" >store; exec sleep 60`)
+	assert.Equal(t, "mysql", holder.wrote(t, "store"))
+	code, _, stderr = call(env, "run", "-k", "k", "--wait", "0", "--", "true")
+	assert.Equal(t, exit.Held, code, stderr)
+	code, out, stderr = call(env, "doctor")
+	assert.Equal(t, 0, code, out+stderr)
+	assert.Contains(t, out, "waiters look at intervals")
 }
 
 // The commands for users and for operators, on etcd.

@@ -14,6 +14,7 @@ require (
 	github.com/golocker/locker/adapters/lockgrpc v0.0.0
 	github.com/golocker/locker/adapters/lockriver v0.0.0
 	github.com/golocker/locker/adapters/locktus v0.0.0
+	github.com/golocker/locker/backends/kubernetes v0.0.0
 	github.com/golocker/locker/backends/postgres v0.0.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/jackc/pgx/v5 v5.12.0
@@ -26,6 +27,8 @@ require (
 	go.uber.org/zap v1.28.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c
 	google.golang.org/grpc v1.85.0
+	k8s.io/api v0.37.2
+	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
 	k8s.io/klog/v2 v2.140.0
 	sigs.k8s.io/controller-runtime v0.25.2
@@ -62,6 +65,7 @@ require (
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.70.0 // indirect
 	github.com/prometheus/procfs v0.23.0 // indirect
+	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
@@ -69,9 +73,7 @@ require (
 	gomodules.xyz/jsonpatch/v2 v2.4.0 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
-	k8s.io/api v0.37.2 // indirect
 	k8s.io/apiextensions-apiserver v0.37.0 // indirect
-	k8s.io/apimachinery v0.37.2 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
@@ -135,6 +137,8 @@ replace github.com/golocker/locker/adapters/lockgrpc => ../../../adapters/lockgr
 replace github.com/golocker/locker/adapters/lockriver => ../../../adapters/lockriver
 
 replace github.com/golocker/locker/adapters/locktus => ../../../adapters/locktus
+
+replace github.com/golocker/locker/backends/kubernetes => ../../../backends/kubernetes
 
 replace github.com/golocker/locker/backends/postgres => ../../../backends/postgres
 

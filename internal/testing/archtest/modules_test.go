@@ -89,7 +89,7 @@ func packages(t *testing.T) []pkg {
 var floors = []string{
 	"github.com/gomodule/redigo", "github.com/redis/go-redis/v9", "github.com/redis/rueidis",
 	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
-	"go.yaml.in/yaml/v3",
+	"go.yaml.in/yaml/v3", "golang.org/x/sys",
 	"github.com/stretchr/testify", "go.uber.org/goleak",
 	"github.com/yuin/gopher-lua", // only for tests: simulated nodes execute the scripts
 }

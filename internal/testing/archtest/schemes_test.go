@@ -14,11 +14,11 @@ import (
 
 // stores lists names of backends and schemes of their URLs, except unix, which is also a network.
 var stores = []string{"memory", "redis", "rediss", "valkey", "valkeys", "redlock", "redlocks", "etcd", "postgres",
-	"postgresql", "nats"}
+	"postgresql", "nats", "file", "s3", "dynamodb", "kubernetes", "mysql", "mysqls"}
 
 // particular lists files that may ask which backend it is, with the reason.
 var particular = map[string]string{
-	"cmd/locker/cli/migrate.go": "only PostgreSQL has a schema to make",
+	"cmd/locker/cli/migrate.go": "only PostgreSQL and MySQL have tables to make",
 }
 
 // decisions returns the names of backends that a file compares something with.

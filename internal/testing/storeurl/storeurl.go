@@ -22,6 +22,7 @@ const Memory = "memory"
 func Start(migrate func(tb testing.TB, url string)) map[string]func(tb testing.TB) (url string) {
 	return map[string]func(tb testing.TB) string{
 		Memory:  func(testing.TB) string { return "memory:" },
+		"files": func(tb testing.TB) string { return "file:" + tb.TempDir() },
 		"Redis": func(tb testing.TB) string { return "redis://" + redistest.Start(tb).Addr() },
 		"Redlock": func(tb testing.TB) string {
 			var addrs []string

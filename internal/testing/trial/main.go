@@ -47,6 +47,9 @@ var all = []trial{
 		everystore, "-v -run TestElections ./elections", "LOCKER_ELECTIONS", "1000", ""},
 	{"soak", "five processes contend on each store while processes, servers and networks fail; an outside judge",
 		everystore, "-v -run TestSoak ./soak", "LOCKER_SOAK", "10m", "LOCKER_SOAK_ONLY"},
+	{"records", "the same of six processes on each store of records, where requests are also late and repeated, " +
+		"for so many acquisitions",
+		everystore, "-v -run TestRecords ./soak", "LOCKER_SOAK_RECORDS", "10000", "LOCKER_SOAK_ONLY"},
 	{"places", "the same of 16 processes with permits, readers and writers, for that long, or for 100000 acquisitions, " +
 		"with fewer writers",
 		everystore, "-v -run TestPlaces ./soak", "LOCKER_SOAK_PLACES", "10m", "LOCKER_SOAK_ONLY"},
@@ -68,6 +71,9 @@ var all = []trial{
 	{"leases", "what 10,000 held leases cost with each driver, for that long",
 		".", "-v -run TestTenThousandLeases ./single", "LOCKER_MEASURE", "60s", ""},
 }
+
+// needs has what trials need beside Redis and PostgreSQL, by their names.
+var needs = map[string][]string{"records": {"node", "mariadb"}}
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -106,7 +112,7 @@ func (t *trial) run(args []string) error {
 	if part != "" {
 		env = append(env, t.part+"="+part)
 	}
-	for _, need := range []string{"redis", "postgres"} {
+	for _, need := range append([]string{"redis", "postgres"}, needs[t.name]...) {
 		if err := command(env, "scripts/need-"+need+".sh"); err != nil {
 			return err
 		}

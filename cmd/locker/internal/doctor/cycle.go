@@ -65,7 +65,7 @@ func (p *checkup) locks(ctx context.Context) {
 		del := append(drivers.Command{"DEL"}, node.NamesOf(p.e.Prefix, key).Keys...)
 		_, _ = p.ask(context.WithoutCancel(ctx), del)
 	}()
-	told, err := handOver(ctx, holder, waiter, key)
+	told, err := handOver(ctx, holder, waiter, key, false)
 	if err != nil {
 		p.fail("scripts", "see the server's log; scripts (EVAL) must be allowed, and a proxy must not change them",
 			"%v", err)
@@ -101,11 +101,12 @@ func isSilence(err error) bool {
 	return errors.Is(err, locker.ErrUnavailable) && !errors.As(err, new(drivers.ServerError))
 }
 
-// handOver hands a lock over to a waiter, and reports whether the waiter was notified. It tries several times.
-func handOver(ctx context.Context, holder, waiter locker.Locker, key string) (told bool, err error) {
+// handOver hands a lock over to a waiter, and reports whether the waiter was notified. It tries several times, but once
+// is enough if the waiter polls.
+func handOver(ctx context.Context, holder, waiter locker.Locker, key string, polls bool) (told bool, err error) {
 	for i := 0; i < len(listening) && !told; i++ {
 		told, err = handOverOnce(ctx, holder, waiter, key, listening[i])
-		if err != nil && !isSilence(err) {
+		if err != nil && !isSilence(err) || err == nil && polls {
 			break
 		}
 	}

@@ -90,12 +90,15 @@ func (e *examination) acquisitions(ctx context.Context, l locker.Locker, key str
 
 // waiting hands a lock over from one client to the other.
 func (e *examination) waiting(ctx context.Context, holder, waiter locker.Locker, key string) {
-	told, err := handOver(ctx, holder, waiter, key)
+	polls := slices.ContainsFunc(e.findings, func(f Finding) bool { return f.Check == inspect.Polling })
+	told, err := handOver(ctx, holder, waiter, key, polls)
 	switch {
 	case err != nil:
 		e.add("locks", Fail, "look at the store; the error has the reason", "%v", err)
 	case told:
 		e.add("locks", OK, "", "a lock was extended, waited for and handed over; waiters are notified")
+	case polls:
+		e.add("locks", OK, "", "a lock was extended, waited for and handed over; waiters look at intervals")
 	default:
 		e.add("locks", Warn, "see whether something between the client and the store holds messages back",
 			"a lock was extended, waited for and handed over, but the waiter was not notified")

@@ -13,6 +13,9 @@ const (
 	Notify = "notify" // only the end of LOCKER_FD: the command handles the loss itself
 )
 
+// Variables are those that the command gets in its environment.
+var Variables = []string{"LOCKER_KEY", "LOCKER_FENCE", "LOCKER_SLOT", "LOCKER_STORE", "LOCKER_TICK", "LOCKER_FD"}
+
 // Options say which command runs, under which locks.
 type Options struct {
 	Keys     []string

@@ -2,6 +2,7 @@ package everystore
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/storeurl"
 	"github.com/golocker/locker/internal/testing/testserver"
+	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
 )
@@ -24,7 +26,7 @@ import (
 // BenchmarkCosts is what an acquisition and its release cost on every kind of store if the lock is free: requests to
 // all servers together, and their processor time. The kinds are a plain lock, a permit, a shared and an exclusive lock.
 func BenchmarkCosts(b *testing.B) {
-	for name, start := range metered {
+	for name, start := range meters() {
 		b.Run(name, func(b *testing.B) {
 			url, requests := start(b)
 			l := openClients(b, url, 1)[0]
@@ -71,6 +73,15 @@ var metered = map[string]func(b *testing.B) (url string, requests func() float64
 		m := etcdtest.Start(b)
 		return "etcd://" + m.Addr(), func() float64 { return m.Metric("grpc_server_msg_received_total") }
 	},
+}
+
+// meters is metered with the stores of records.
+func meters() map[string]func(b *testing.B) (url string, requests func() float64) {
+	all := maps.Clone(metered)
+	for _, d := range deployment.Records {
+		all[d.Name] = func(b *testing.B) (string, func() float64) { return d.Start(b).Counted(b) }
+	}
+	return all
 }
 
 // relays starts a relay to each of some servers, and returns their addresses and how many requests they have passed.

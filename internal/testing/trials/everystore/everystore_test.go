@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker/internal/testing/oncetest"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/storeurl"
+	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 	"github.com/golocker/locker/memory"
 )
 
@@ -45,7 +46,11 @@ func migrate(tb testing.TB, url string) {
 
 // What clients of one store see makes sense, for every kind of store.
 func TestHistories(t *testing.T) {
-	for name, start := range storeurl.Start(migrate) {
+	stores := storeurl.Start(migrate)
+	for _, d := range deployment.Records {
+		stores[d.Name] = func(tb testing.TB) string { return d.Start(tb).URL() }
+	}
+	for name, start := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ttl, url := shortTTL, start(t)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,12 +23,15 @@ import (
 type Deployment struct {
 	Name string
 	// Start starts its servers, until the test ends. It is nil if the store is in memory.
-	Start func(*testing.T) *Store
+	Start func(testing.TB) *Store
+	// Light says that it needs no server that has to be installed.
+	Light bool
 }
 
 // Store is the servers of a deployment.
 type Store struct {
-	Servers []Server
+	Servers []Server                  // none if the store is a directory
+	Mishaps *Mishaps                  // of requests over HTTP; nil if the servers speak something else
 	url     func(addrs string) string // at which a client opens the store through other addresses of the servers
 }
 
@@ -40,7 +44,7 @@ type Server struct {
 	Forget  func() // deletes all its data; nil unless it is a Redis
 }
 
-// All is in the order of reports.
+// All has the stores that know locks, in the order of reports. [Records] has the others.
 var All = []Deployment{
 	{Name: "memory"},
 	onRedis("goredis", 1), onRedis("redigo", 1), onRedis("rueidis", 1), onRedis("valkey", 1),
@@ -55,7 +59,7 @@ func Guarded(longest time.Duration) Deployment {
 	d := onRedis("rueidis", 5)
 	start := d.Start
 	d.Name = "Redlock of 5, restart guard"
-	d.Start = func(t *testing.T) *Store {
+	d.Start = func(t testing.TB) *Store {
 		st := start(t)
 		url := st.url
 		st.url = func(addrs string) string { return url(addrs) + "?guard=" + longest.String() }
@@ -67,15 +71,45 @@ func Guarded(longest time.Duration) Deployment {
 // Connect returns a URL of the store for one process, and its ways to the servers. No client learns of other ways: that
 // of etcd does not ask for the list of members, and a NATS server tells addresses only if it is in a cluster. A process
 // that had another way would go on when it is cut off.
-func (s *Store) Connect(t *testing.T) (url string, relays []*testserver.Relay) {
+func (s *Store) Connect(t testing.TB) (url string, relays []*testserver.Relay) {
 	var hosts []string
 	for _, server := range s.Servers {
-		r := testserver.NewRelay(t, server.addr, func() (there, back testserver.Side) {
+		addr := server.addr
+		if s.Mishaps != nil {
+			addr = s.Mishaps.relay(t, addr)
+		}
+		r := testserver.NewRelay(t, addr, func() (there, back testserver.Side) {
 			return testserver.Side{Read: testserver.Chunks()}, testserver.Side{Read: testserver.Chunks()}
 		})
 		relays, hosts = append(relays, r), append(hosts, r.Addr())
 	}
 	return s.url(strings.Join(hosts, ",")), relays
+}
+
+// URL returns the URL of the store for clients that reach the servers without a relay.
+func (s *Store) URL() string {
+	var addrs []string
+	for _, server := range s.Servers {
+		addrs = append(addrs, server.addr)
+	}
+	return s.url(strings.Join(addrs, ","))
+}
+
+// Counted returns a URL of the store, and a function that says how many requests went that way. What a client sends at
+// once is one request.
+func (s *Store) Counted(t testing.TB) (url string, requests func() float64) {
+	var n atomic.Int64
+	count := func([]byte) testserver.Action {
+		n.Add(1)
+		return testserver.Pass
+	}
+	var addrs []string
+	for _, server := range s.Servers {
+		addrs = append(addrs, testserver.NewRelay(t, server.addr, func() (there, back testserver.Side) {
+			return testserver.Side{Read: testserver.Chunks(), Decide: count}, testserver.Side{Read: testserver.Chunks()}
+		}).Addr())
+	}
+	return s.url(strings.Join(addrs, ",")), func() float64 { return float64(n.Load()) }
 }
 
 // onRedis is a single Redis, or a Redlock of several.
@@ -85,7 +119,7 @@ func onRedis(driver string, nodes int) Deployment {
 	if nodes > 1 {
 		d.Name, scheme = fmt.Sprintf("Redlock of %d, %s", nodes, driver), "redlock+"
 	}
-	d.Start = func(t *testing.T) *Store {
+	d.Start = func(t testing.TB) *Store {
 		st := &Store{url: func(addrs string) string { return scheme + driver + "://" + addrs }}
 		for range nodes {
 			s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -98,7 +132,7 @@ func onRedis(driver string, nodes int) Deployment {
 	return d
 }
 
-func startEtcd(t *testing.T) *Store {
+func startEtcd(t testing.TB) *Store {
 	st := &Store{url: func(addrs string) string { return "etcd://" + addrs }}
 	t.Setenv(etcdtest.NoFsync, "false")
 	for _, m := range etcdtest.StartCluster(t, 3) {
@@ -108,7 +142,7 @@ func startEtcd(t *testing.T) *Store {
 }
 
 // startPostgres starts a server that has the tables.
-func startPostgres(t *testing.T) *Store {
+func startPostgres(t testing.TB) *Store {
 	s := pgtest.Start(t, "fsync=on")
 	db, err := pgx.Connect(t.Context(), s.URL("postgres"))
 	if err == nil {
@@ -125,7 +159,7 @@ func startPostgres(t *testing.T) *Store {
 }
 
 // startNATS starts a server with a port that is known, because the address that natstest knows is that of a relay.
-func startNATS(t *testing.T) *Store {
+func startNATS(t testing.TB) *Store {
 	addr := testserver.FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	s := natstest.Start(t, "-p", port)

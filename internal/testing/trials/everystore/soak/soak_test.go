@@ -46,8 +46,9 @@ func onStores(t *testing.T, all bool, f func(tr *trial)) {
 			continue
 		}
 		t.Run(d.Name, func(t *testing.T) {
-			forgets := d.Name == guarded.Name
-			f(&trial{T: t, judge: newJudge(), store: d.Start(t), forgets: forgets, others: map[int]bool{}})
+			tr := newTrial(t, d)
+			tr.forgets = d.Name == guarded.Name
+			f(tr)
 		})
 	}
 }

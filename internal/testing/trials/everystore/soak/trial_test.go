@@ -41,6 +41,10 @@ type trial struct {
 	outages []stretch      // the times of faults
 }
 
+func newTrial(t *testing.T, d deployment.Deployment) *trial {
+	return &trial{T: t, judge: newJudge(), store: d.Start(t), others: map[int]bool{}}
+}
+
 // process is a worker and its ways to the servers.
 type process struct {
 	plan
@@ -73,10 +77,12 @@ func (tr *trial) disturb(over func() bool) {
 // fault breaks something, and mends it.
 func (tr *trial) fault() {
 	i := rand.IntN(len(tr.all))
-	p, server := tr.all[i], tr.store.Servers[rand.IntN(len(tr.store.Servers))]
-	d := 100*time.Millisecond + rand.N(2*ttl)
-	kinds := []string{
-		"SIGKILL", "SIGSTOP", "server restarted", "server stopped", "connections cut", "connections hang", "cut off",
+	p, d := tr.all[i], 100*time.Millisecond+rand.N(2*ttl)
+	kinds := []string{"SIGKILL", "SIGSTOP"}
+	var server deployment.Server
+	if n := len(tr.store.Servers); n > 0 {
+		server = tr.store.Servers[rand.IntN(n)]
+		kinds = append(kinds, "server restarted", "server stopped", "connections cut", "connections hang", "cut off")
 	}
 	if tr.forgets {
 		kinds = append(kinds, "server forgets")
@@ -220,10 +226,12 @@ func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 }
 
-// open returns a Client of this process.
+// open returns a Client of this process, whose requests meet no mishaps.
 func (tr *trial) open() *config.Opened {
 	tr.Helper()
-	url, _ := tr.store.Connect(tr.T)
+	quiet := *tr.store
+	quiet.Mishaps = nil
+	url, _ := quiet.Connect(tr.T)
 	l, err := config.Open(tr.Context(), url, locker.TTL(ttl))
 	if err != nil {
 		tr.Fatal(err)

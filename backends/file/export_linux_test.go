@@ -1,0 +1,3 @@
+package file
+
+var BootIDIn = bootIDIn

@@ -1,0 +1,82 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const monotonicClock = unix.CLOCK_MONOTONIC
+
+// initialTimeNamespace is the one that a machine has from its start. Its number is the same on all machines.
+const initialTimeNamespace = "time:[4026531834]"
+
+// bootID returns the id that the kernel has got at its start. It returns nothing if the processes with that id may have
+// different clocks, or those with one clock different ids:
+//
+//   - In a time namespace, clocks have an offset.
+//   - systemd-nspawn covers the file by another one, with an id for the container.
+func bootID() string { return bootIDIn("/proc") }
+
+func bootIDIn(proc string) string {
+	namespace, err := os.Readlink(proc + "/self/ns/time")
+	if errors.Is(err, fs.ErrNotExist) { // a kernel before 5.6, or no /proc
+		_, err = os.Readlink(proc + "/self/ns/pid")
+		namespace = initialTimeNamespace
+	}
+	if err != nil || namespace != initialTimeNamespace {
+		return ""
+	}
+	f, err := os.Open(proc + "/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	var at unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &at); err != nil || uint32(at.Type) != unix.PROC_SUPER_MAGIC {
+		return ""
+	}
+	id, err := io.ReadAll(io.LimitReader(f, 64))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+}
+
+// locals are the types of file systems of one machine. Others are refused, because it is not known whether another
+// machine has the same files: its processes would neither exclude those of this machine, nor be among those that a
+// restart of this machine has ended. FUSE is among the others, for it also stands for sshfs and virtiofs.
+var locals = map[uint32]bool{
+	unix.EXT4_SUPER_MAGIC:      true, // and ext2 and ext3
+	unix.XFS_SUPER_MAGIC:       true,
+	unix.BTRFS_SUPER_MAGIC:     true,
+	unix.F2FS_SUPER_MAGIC:      true,
+	unix.REISERFS_SUPER_MAGIC:  true,
+	unix.NILFS_SUPER_MAGIC:     true,
+	unix.ECRYPTFS_SUPER_MAGIC:  true,
+	unix.TMPFS_MAGIC:           true,
+	unix.RAMFS_MAGIC:           true,
+	unix.OVERLAYFS_SUPER_MAGIC: true,
+	0x2fc12fc1:                 true, // ZFS
+	0xca451a4e:                 true, // bcachefs
+	0x3153464a:                 true, // JFS
+	0x24051905:                 true, // UBIFS
+}
+
+// local returns an error if other machines may have the same files.
+func local(dir *os.File) error {
+	var at unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &at); err != nil {
+		return &fs.PathError{Op: "fstatfs", Path: dir.Name(), Err: err}
+	}
+	if kind := uint32(at.Type); !locals[kind] {
+		return fmt.Errorf("it is on a file system of type %#x, which other machines may share: give a directory on a local "+
+			"disk or in memory, such as /run/myapp", kind)
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"path"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/mysql"
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/internal/testing/mariadbtest"
+	"github.com/golocker/locker/record"
+	"github.com/golocker/locker/record/recordtest"
+)
+
+// TestOneServer has the tests that can share a server.
+func TestOneServer(t *testing.T) {
+	t.Parallel()
+	s := migrated(t)
+	for name, test := range map[string]func(*testing.T, *mariadbtest.Server){
+		"Conformance":   testConformance,
+		"Records":       testRecords,
+		"ThreeWays":     testThreeWays,
+		"Credentials":   testCredentials,
+		"RoundTrips":    testRoundTrips,
+		"Autocommit":    testAutocommit,
+		"Dirty":         testNothingUncommittedIsRead,
+		"Versions":      testVersionsDoNotComeBack,
+		"MissingTable":  testMissingTable,
+		"Tables":        testTables,
+		"Rights":        testRights,
+		"Contexts":      testContexts,
+		"WaitingHang":   testCallersThatWaitForAConnection,
+		"WrongPassword": testWrongPassword,
+		"Demoted":       testDemotedServer,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, s)
+		})
+	}
+}
+
+// restarting is the property that kills the server. It has one of its own.
+const restarting = "FenceSurvivesRestart"
+
+// All properties. Each has a prefix of its own, and a network of its own that fails: the others do not notice.
+func testConformance(t *testing.T, shared *mariadbtest.Server) {
+	h := conformance.Harness{Labels: true, Verifies: true, Store: func(t testing.TB) conformance.Store {
+		s, own := shared, path.Base(t.Name()) == restarting
+		if own {
+			s = migrated(t)
+		}
+		prefix := newPrefix()
+		direct := pool(t, s.URL(mariadbtest.Database))
+		relay := mariadbtest.NewRelay(t, s)
+		store := conformance.Store{
+			Open: func() locker.Backend {
+				db := pool(t, relay.URL(mariadbtest.Database))
+				return record.NewBackend(mysql.New(db, mysql.Prefix(prefix)), record.Poll(50*time.Millisecond))
+			},
+			Hang:      relay.Hang,
+			Down:      relay.Down,
+			LoseReply: relay.LoseReply,
+			Left:      func() []string { return left(t, direct, prefix) },
+			Delete: func(key string) {
+				if _, err := direct.Exec("DELETE FROM locker_records WHERE name = ?", prefix+name(key)); err != nil {
+					t.Error(err)
+				}
+			},
+			Foreign: func(key string) (intact func() bool) {
+				const text = "not a lock"
+				_, err := direct.Exec("INSERT INTO locker_records (name, version, record) VALUES (?, 'v', ?)",
+					prefix+name(key), text)
+				if err != nil {
+					t.Error(err)
+				}
+				return func() bool {
+					var seen string
+					err := direct.QueryRow("SELECT record FROM locker_records WHERE name = ?", prefix+name(key)).Scan(&seen)
+					return err == nil && seen == text
+				}
+			},
+		}
+		if own {
+			store.Restart = s.Restart
+		}
+		return store
+	}}
+	conformance.RunBackend(t, h)
+}
+
+// name returns the name of the record of a key of the suite, as package record does it.
+func name(key string) string {
+	return regexp.MustCompile("[^a-z0-9_-]").ReplaceAllStringFunc(key, func(c string) string {
+		return fmt.Sprintf("=%02x", c)
+	})
+}
+
+// left lists the locks that are taken, and were written less than their length ago.
+func left(t testing.TB, db *sql.DB, prefix string) (names []string) {
+	rows, err := db.Query("SELECT name, record, TIMESTAMPDIFF(MICROSECOND, written, NOW(6)) DIV 1000 FROM locker_records "+
+		"WHERE name LIKE ?", prefix+"%")
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		var text []byte
+		var age int64
+		if err := rows.Scan(&name, &text, &age); err != nil {
+			t.Error(err)
+		}
+		var lock struct {
+			State  string `json:"state"`
+			Length int64  `json:"length_ms"`
+		}
+		if err := json.Unmarshal(text, &lock); err != nil || lock.State != "free" && age < lock.Length {
+			names = append(names, name)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Error(err)
+	}
+	return names
+}
+
+// The rules of a Store, with the settings of a configuration, and with whatever a program has set for its connections.
+func testRecords(t *testing.T, s *mariadbtest.Server) {
+	for name, connect := range map[string]func(t testing.TB) *sql.DB{
+		"Configured": func(t testing.TB) *sql.DB { return pool(t, s.URL(mariadbtest.Database)) },
+		"Prepared":   func(t testing.TB) *sql.DB { return raw(t, s.Addr(), "") },
+		"Others": func(t testing.TB) *sql.DB {
+			return raw(t, s.Addr(), "?clientFoundRows=true&interpolateParams=true&charset=latin1&parseTime=true&"+
+				"sql_mode=%27NO_BACKSLASH_ESCAPES%2CANSI_QUOTES%27&tx_isolation=%27READ-UNCOMMITTED%27")
+		},
+		"Serializable": func(t testing.TB) *sql.DB {
+			return raw(t, s.Addr(), "?sql_safe_updates=1&tx_isolation=%27SERIALIZABLE%27")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			recordtest.Run(t, func(t testing.TB, n int) []record.Store {
+				prefix := newPrefix()
+				stores := make([]record.Store, n)
+				for i := range stores {
+					stores[i] = mysql.New(connect(t), mysql.Prefix(prefix))
+				}
+				return stores
+			})
+		})
+	}
+}

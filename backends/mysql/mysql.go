@@ -1,0 +1,193 @@
+// Package mysql keeps locks in a table of MySQL, MariaDB or a Galera cluster: a row for each, which [package record]
+// replaces on the condition that its version is still the one that was read. It takes no locks of the server, such as
+// those of GET_LOCK, which end with their connection.
+//
+//	l := record.New(mysql.New(db))
+//
+// [Migrate] makes the table. Programs that are configured by a URL, such as mysql://user:password@host/database,
+// import this package and use package config.
+//
+// [package record]: https://pkg.go.dev/github.com/golocker/locker/record
+package mysql
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/golocker/locker/record"
+)
+
+// DefaultTable is the name of the table, unless [Table] says otherwise.
+const DefaultTable = "locker_records"
+
+// Option changes what [New] builds.
+type Option func(*Store)
+
+// Table sets the name of the table, in the database of the connections. Empty means DefaultTable.
+func Table(name string) Option {
+	return func(s *Store) {
+		if name != "" {
+			s.table = quoted(name)
+		}
+	}
+}
+
+// Prefix is put before the name of every record, so that several sets of locks can share a table. Clients with the same
+// prefix exclude each other. It has up to 500 bytes. By default it is empty here, and "lock:" in a configuration.
+func Prefix(prefix string) Option { return func(s *Store) { s.prefix = prefix } }
+
+// maxPrefix is such that a prefix and a name of 200 bytes fit into the column, and the column into an index, whatever
+// the size of the server's pages.
+const maxPrefix = 500
+
+// Store implements [record.Store]. It is safe for concurrent use.
+type Store struct {
+	db      *sql.DB
+	table   string // with its quotes
+	prefix  string
+	allowed atomic.Bool // the sessions are as they have to be
+}
+
+// New returns a Store on the connections of db, which the caller closes. They need no settings of their own, except on
+// a Galera cluster: there, wsrep_sync_wait has to be 7. The parameter interpolateParams of the driver saves a round
+// trip for each request.
+//
+// New sends nothing. The first request finds out whether the sessions commit each statement, and on Galera whether
+// they wait for other nodes. If not, requests fail.
+func New(db *sql.DB, opts ...Option) *Store {
+	s := &Store{db: db, table: quoted(DefaultTable)}
+	for _, opt := range opts {
+		opt(s)
+	}
+	return s
+}
+
+func quoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+func (s *Store) key(name string) []byte { return []byte(s.prefix + name) }
+
+// sql returns a statement about the table.
+func (s *Store) sql(statement string) string { return strings.Replace(statement, "@table", s.table, 1) }
+
+// Get implements [record.Store]. It locks the row for the moment, although it changes nothing. So it reads what was
+// committed last, whatever the isolation level, and a replica that is read only refuses it. Proxies that send reads to
+// replicas send it to the primary.
+func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
+	err = s.use(ctx, func(c *sql.Conn) error {
+		statement := s.sql("SELECT record, version FROM @table WHERE name = ? FOR UPDATE")
+		return c.QueryRowContext(ctx, statement, s.key(name)).Scan(&text, &version)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, "", nil
+	}
+	return text, version, err
+}
+
+// Create implements [record.Store].
+func (s *Store) Create(ctx context.Context, name string, text []byte) (version string, err error) {
+	version = rand.Text()
+	err = s.use(ctx, func(c *sql.Conn) error {
+		statement := s.sql("INSERT INTO @table (name, version, record) VALUES (?, ?, ?)")
+		_, err := c.ExecContext(ctx, statement, s.key(name), version, text)
+		if number(err) == duplicateKey {
+			return record.ErrConflict
+		}
+		return err
+	})
+	return version, err
+}
+
+// Replace implements [record.Store]. The number of rows is the same with and without clientFoundRows, because the
+// version is always another one.
+func (s *Store) Replace(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
+	newVersion = rand.Text()
+	err = s.use(ctx, func(c *sql.Conn) error {
+		statement := s.sql("UPDATE @table SET version = ?, record = ? WHERE name = ? AND version = ?")
+		result, err := c.ExecContext(ctx, statement, newVersion, text, s.key(name), version)
+		if err != nil {
+			return err
+		}
+		n, err := result.RowsAffected()
+		if err == nil && n == 0 {
+			return record.ErrConflict
+		}
+		return err
+	})
+	return newVersion, err
+}
+
+// tries is how often a request is sent that is rolled back by a deadlock. Nodes of Galera report one if another node
+// has written the row first, about once in a hundred requests for a row that all want.
+const tries = 5
+
+// use calls request with a connection. It explains errors of the server.
+func (s *Store) use(ctx context.Context, request func(c *sql.Conn) error) error {
+	c, err := s.db.Conn(ctx)
+	if err != nil {
+		return s.explain(err)
+	}
+	defer c.Close()
+	if err := s.check(ctx, c); err != nil {
+		return s.explain(err)
+	}
+	for range tries {
+		if err = request(c); number(err) != deadlock {
+			break
+		}
+	}
+	if readOnly[number(err)] {
+		// The server has become a replica, perhaps. A new connection may reach its successor.
+		_ = c.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	return s.explain(err)
+}
+
+// syncWait is the value of wsrep_sync_wait with which a node of Galera answers no request before it has applied what
+// was committed on other nodes: 1 for SELECT, 2 for UPDATE and 4 for INSERT. Without it, reads would be stale, and an
+// UPDATE would find an old version, and report a conflict where there is none.
+const syncWait = 7
+
+// check returns an error if statements are not committed at once, or if a node of Galera would answer before it knows
+// what other nodes have answered.
+func (s *Store) check(ctx context.Context, c *sql.Conn) error {
+	if s.allowed.Load() {
+		return nil
+	}
+	if len(s.prefix) > maxPrefix {
+		return fmt.Errorf("the prefix has %d bytes: at most %d", len(s.prefix), maxPrefix)
+	}
+	rows, err := c.QueryContext(ctx,
+		"SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'wsrep_on', 'wsrep_sync_wait')")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	seen := make(map[string]string)
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return err
+		}
+		seen[strings.ToLower(name)] = value
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	waits, _ := strconv.Atoi(seen["wsrep_sync_wait"])
+	switch {
+	case seen["autocommit"] != "ON":
+		return errors.New("autocommit is off: switch it on, as by the parameter autocommit=1 of the driver")
+	case seen["wsrep_on"] == "ON" && waits&syncWait != syncWait:
+		return fmt.Errorf("this is a Galera cluster, and reads may be stale: set wsrep_sync_wait=%d, as by a parameter "+
+			"of the driver", syncWait)
+	}
+	s.allowed.Store(true)
+	return nil
+}

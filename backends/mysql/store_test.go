@@ -1,0 +1,343 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/mysql"
+	"github.com/golocker/locker/internal/testing/mariadbtest"
+	"github.com/golocker/locker/record"
+)
+
+// What is documented: a read and a write, or only the write if this client has released the lock last.
+func testRoundTrips(t *testing.T, s *mariadbtest.Server) {
+	relay := mariadbtest.NewRelay(t, s)
+	url := relay.URL(mariadbtest.Database) + "?prefix=" + newPrefix()
+	first, second := open(t, url), open(t, url)
+	for _, step := range []struct {
+		when string
+		l    locker.Locker
+		want map[string]int
+	}{
+		{"the first lock", first, map[string]int{"SELECT": 1, "INSERT": 1, "UPDATE": 1}},
+		{"a lock after a lock of the same client", first, map[string]int{"UPDATE": 2}},
+		{"a lock after a lock of another client", second, map[string]int{"SELECT": 1, "UPDATE": 2}},
+	} {
+		relay.Sent()
+		if err := takes(t, step.l); err != nil {
+			t.Fatal(err)
+		}
+		seen := relay.Sent()
+		delete(seen, "SET") // with each connection
+		delete(seen, "SHOW")
+		if !maps.Equal(seen, step.want) {
+			t.Errorf("%s: %v, expected %v", step.when, seen, step.want)
+		}
+	}
+}
+
+// Without it, a lock would be granted although another statement on the connection, or its end, takes it back.
+func testAutocommit(t *testing.T, s *mariadbtest.Server) {
+	l := record.New(mysql.New(raw(t, s.Addr(), "?autocommit=0"), mysql.Prefix(newPrefix())))
+	defer l.Close()
+	wantUnavailable(t, "TryLock without autocommit", takes(t, l), "autocommit is off")
+}
+
+// A version that is rolled back later must not be seen, whatever the isolation level.
+func testNothingUncommittedIsRead(t *testing.T, s *mariadbtest.Server) {
+	db := raw(t, s.Addr(), "?tx_isolation=%27READ-UNCOMMITTED%27")
+	store := mysql.New(db, mysql.Prefix(newPrefix()))
+	version, err := store.Create(t.Context(), "k", []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("UPDATE locker_records SET version = 'other' WHERE version = ?", version); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, seen, err := store.Get(ctx, "k"); err == nil && seen != version {
+		t.Errorf("Get has read the version %q, which is not committed", seen)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if _, seen, err := store.Get(t.Context(), "k"); err != nil || seen != version {
+		t.Errorf("Get: %q, %v, expected the version %q", seen, err, version)
+	}
+}
+
+// A row that was deleted and made again has another version: a late request for the former one must not match it.
+func testVersionsDoNotComeBack(t *testing.T, s *mariadbtest.Server) {
+	db, prefix := pool(t, s.URL(mariadbtest.Database)), newPrefix()
+	store := mysql.New(db, mysql.Prefix(prefix))
+	former, err := store.Create(t.Context(), "k", []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("DELETE FROM locker_records WHERE name = ?", prefix+"k"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Create(t.Context(), "k", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Replace(t.Context(), "k", former, []byte("{}")); !errors.Is(err, record.ErrConflict) {
+		t.Errorf("Replace of a version before a deletion: %v, expected a conflict", err)
+	}
+}
+
+func testMissingTable(t *testing.T, s *mariadbtest.Server) {
+	run(t, pool(t, s.URL(mariadbtest.Database)), "CREATE DATABASE fresh")
+	l := open(t, s.URL("fresh"))
+	err := takes(t, l)
+	statement := strings.TrimSuffix(mysql.MigrationSQL(), ";\n")
+	wantUnavailable(t, "TryLock without a table", err, statement)
+	db := pool(t, s.URL("fresh"))
+	run(t, db, statement)
+	if err := mysql.Migrate(t.Context(), db); err != nil {
+		t.Errorf("Migrate of a table that exists: %v", err)
+	}
+	if err := takes(t, l); err != nil {
+		t.Error(err)
+	}
+	var engine string
+	err = db.QueryRow("SELECT engine FROM information_schema.tables WHERE table_schema = 'fresh'").Scan(&engine)
+	if err != nil || engine != "InnoDB" {
+		t.Errorf("the engine is %q, %v", engine, err)
+	}
+}
+
+func testTables(t *testing.T, s *mariadbtest.Server) {
+	db := pool(t, s.URL(mariadbtest.Database))
+	var stores []*mysql.Store
+	for _, name := range []string{"", "a `b` \"c\""} {
+		if err := mysql.Migrate(t.Context(), db, mysql.Table(name)); err != nil {
+			t.Fatal(err)
+		}
+		stores = append(stores, mysql.New(db, mysql.Table(name)))
+	}
+	for _, store := range stores {
+		if _, err := store.Create(t.Context(), "tables", []byte("{}")); err != nil {
+			t.Error(err)
+		}
+	}
+	run(t, db, "CREATE TABLE another (name INT)")
+	_, err := mysql.New(db, mysql.Table("another")).Create(t.Context(), "k", []byte("{}"))
+	if err == nil || !strings.Contains(err.Error(), "not one of locks") {
+		t.Errorf("Create in another table: %v", err)
+	}
+	long := mysql.New(db, mysql.Prefix(strings.Repeat("x", 501)))
+	if _, _, err := long.Get(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), "at most 500") {
+		t.Errorf("Get with a long prefix: %v", err)
+	}
+}
+
+// The rights that are documented are enough.
+func testRights(t *testing.T, s *mariadbtest.Server) {
+	db := pool(t, s.URL(mariadbtest.Database))
+	run(t, db, "CREATE USER careful@'127.0.0.1'", "CREATE USER nobody@'127.0.0.1'",
+		"GRANT SELECT, INSERT, UPDATE ON locker.locker_records TO careful@'127.0.0.1'",
+		"GRANT SELECT ON locker.locker_records TO nobody@'127.0.0.1'")
+	url := "@" + s.Addr() + "/" + mariadbtest.Database + "?prefix=" + newPrefix()
+	if err := takes(t, open(t, "mysql://careful"+url)); err != nil {
+		t.Error(err)
+	}
+	wantUnavailable(t, "TryLock of a user who may only read", takes(t, open(t, "mysql://nobody"+url)),
+		"SELECT, INSERT and UPDATE")
+}
+
+// All methods return soon after their contexts have ended, although the server hangs, and work when it goes on.
+func testContexts(t *testing.T, s *mariadbtest.Server) {
+	relay := mariadbtest.NewRelay(t, s)
+	store := mysql.New(pool(t, relay.URL(mariadbtest.Database)), mysql.Prefix(newPrefix()))
+	version, err := store.Create(t.Context(), "k", []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resume := relay.Hang()
+	for what, call := range map[string]func(ctx context.Context) error{
+		"Get":     func(ctx context.Context) error { _, _, err := store.Get(ctx, "k"); return err },
+		"Create":  func(ctx context.Context) error { _, err := store.Create(ctx, "l", []byte("{}")); return err },
+		"Replace": func(ctx context.Context) error { _, err := store.Replace(ctx, "k", "no", []byte("{}")); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		err, late := within(t, func() error { return call(ctx) }), ctx.Err()
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || late == nil {
+			t.Errorf("%s while the server hangs: %v, expected that its context has ended", what, err)
+		}
+	}
+	resume()
+	if _, seen, err := store.Get(t.Context(), "k"); err != nil || seen != version {
+		t.Errorf("Get when the server goes on: %q, %v, expected the version %q", seen, err, version)
+	}
+}
+
+// within fails if a call does not return for seconds.
+func within(t *testing.T, call func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(4 * time.Second): // shorter than the timeout of the connections
+		t.Fatal("the call does not return")
+		return nil
+	}
+}
+
+// Package sql connects for callers that wait for a connection, and has no deadline. Such an attempt must not keep its
+// place for ever.
+func testCallersThatWaitForAConnection(t *testing.T, s *mariadbtest.Server) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts connections, and nobody greets
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	relay := mariadbtest.NewRelay(t, s)
+	db := pool(t, relay.URL(mariadbtest.Database)+"?max_conns=1&timeout=1s")
+	store := mysql.New(db, mysql.Prefix(newPrefix()))
+	get := func(limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		_, _, err := store.Get(ctx, "k")
+		return err
+	}
+	relay.To(silent.Addr().String())
+	var first sync.WaitGroup
+	first.Go(func() { _ = get(300 * time.Millisecond) }) // it connects by itself
+	eventually(t, "the first call connects", func() error {
+		if db.Stats().OpenConnections == 0 {
+			return errors.New("it does not yet")
+		}
+		return nil
+	})
+	if err := get(600 * time.Millisecond); err == nil {
+		t.Error("Get from nobody has succeeded")
+	}
+	first.Wait()
+	relay.To(s.Addr())
+	eventually(t, "Get from the server", func() error { return get(time.Second) })
+}
+
+func testWrongPassword(t *testing.T, s *mariadbtest.Server) {
+	root := "mysql://root@" + s.Addr() + "/"
+	for url, want := range map[string]string{
+		strings.Replace(root, "@", ":wrong@", 1) + mariadbtest.Database: "check the user and the password",
+		root + "missing":                     "name a database that exists",
+		"mysqls://root@" + s.Addr() + "/x":   "does not support TLS",
+		"mysql://root@" + unused(t) + "/app": "connection refused",
+	} {
+		wantUnavailable(t, url, takes(t, open(t, url)), want)
+	}
+}
+
+// unused returns an address at which nobody listens.
+func unused(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// A server becomes a replica, and its name points to its successor. Connections that are left refuse reads, too, which
+// could be stale, and are replaced.
+func testDemotedServer(t *testing.T, successor *mariadbtest.Server) {
+	old := migrated(t)
+	for _, s := range []*mariadbtest.Server{old, successor} {
+		db := pool(t, s.URL(mariadbtest.Database))
+		run(t, db, "CREATE USER app@'127.0.0.1'", "GRANT SELECT, INSERT, UPDATE ON locker.* TO app@'127.0.0.1'")
+	}
+	relay := mariadbtest.NewRelay(t, old)
+	l := open(t, "mysql://app@"+relay.Addr()+"/"+mariadbtest.Database+"?max_conns=1&prefix="+newPrefix())
+	lease, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, pool(t, old.URL(mariadbtest.Database)), "SET GLOBAL read_only = ON")
+	wantUnavailable(t, "Verify on a replica", locker.Verify(t.Context(), lease), "name the primary")
+	wantUnavailable(t, "TryLock on a replica", takes(t, l), "name the primary")
+	relay.To(successor.Addr())
+	eventually(t, "TryLock on the successor", func() error { return takes(t, l) })
+	if err := lease.Unlock(t.Context()); !errors.Is(err, locker.ErrNotHeld) {
+		t.Errorf("Unlock on a successor that lacks the lock: %v", err)
+	}
+}
+
+// Whatever a server does to a Client, the Client has locks again when the server lets it, and the lock that it holds.
+func TestNoStateIsFinal(t *testing.T) {
+	t.Parallel()
+	s := migrated(t, "autocommit=0") // a default that connections of a configuration do not depend on
+	admin := pool(t, s.URL(mariadbtest.Database))
+	file := filepath.Join(t.TempDir(), "password")
+	write(t, file, "one\n")
+	run(t, admin, "CREATE USER app@'127.0.0.1' IDENTIFIED BY 'one'",
+		"GRANT SELECT, INSERT, UPDATE ON locker.* TO app@'127.0.0.1'")
+	l := open(t, "mysql://app@"+s.Addr()+"/"+mariadbtest.Database+"?password_file="+file)
+	works := func(after string) {
+		t.Helper()
+		eventually(t, "locks after "+after, func() error { return takes(t, l) })
+	}
+	held, err := l.TryLock(t.Context(), "held", locker.TTL(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s.Kill()
+	wantUnavailable(t, "TryLock without a server", takes(t, l), "connection refused")
+	s.Restart()
+	works("a restart")
+
+	s.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := l.TryLock(ctx, "taken"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("TryLock while the server hangs: %v, expected that its context has ended", err)
+	}
+	s.Resume()
+	works("a pause")
+
+	run(t, admin, "SET PASSWORD FOR app@'127.0.0.1' = PASSWORD('two')")
+	_, _ = admin.Exec("KILL USER app") // fails if the user has no connections
+	eventually(t, "the old password is refused", func() error {
+		if err := takes(t, l); err == nil || !strings.Contains(err.Error(), "check the user and the password") {
+			return errors.Join(errors.New("it is not"), err)
+		}
+		return nil
+	})
+	write(t, file, "two\n")
+	works("the password file has followed")
+
+	if err := locker.Verify(t.Context(), held); err != nil {
+		t.Errorf("Verify: %v", err)
+	}
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+// write replaces a file.
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,147 @@
+// Package s3 keeps locks in a bucket of Amazon S3, or of another server that speaks its protocol and has conditional
+// writes. A program that imports it may open URLs such as
+//
+//	s3://bucket/folder?region=eu-west-1
+//	s3://bucket/folder?endpoint=http://minio:9000&path_style=true
+//
+// With a client of its own, it writes
+//
+//	l := record.New(s3.NewStore(client, "bucket", "folder/lock:"))
+//
+// Each lock is one object, a record of package record, which says what it promises and how many requests it makes.
+// docs/backends/s3.md says what the bucket needs.
+package s3
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/golocker/locker/record"
+)
+
+// Store implements [record.Store]. Versions are ETags. It is safe for concurrent use.
+//
+// Before its first write it probes whether the server keeps conditions: a server that ignores them would grant a lock
+// to everybody. That takes four requests, once. As long as the probe has not succeeded, no write is sent.
+type Store struct {
+	client *awss3.Client
+	bucket string
+	prefix string
+	idle   func() // closes the connections of a client that is the Store's own; nil if it is the program's
+
+	open    context.Context // ends with Close
+	end     context.CancelFunc
+	sound   atomic.Bool // the probe has succeeded
+	mu      sync.Mutex
+	probing *probing // the probe in progress; nil if there is none
+	running sync.WaitGroup
+}
+
+// NewStore returns the Store of the objects of a bucket whose keys begin with prefix, which may be empty. Clients that
+// should exclude each other need the same bucket and prefix. It sends nothing. The client stays the caller's, with its
+// timeouts and retries. Close ends a probe that is in progress.
+func NewStore(client *awss3.Client, bucket, prefix string) *Store {
+	s := &Store{client: client, bucket: bucket, prefix: prefix}
+	s.open, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// Close implements io.Closer.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.end()
+	s.mu.Unlock()
+	s.running.Wait()
+	if s.idle != nil {
+		s.idle()
+	}
+	return nil
+}
+
+// settings are those of each request, whatever the client has.
+func settings(o *awss3.Options) {
+	// The checksums that the SDK adds by default are unknown to some servers, which refuse them or store them as a part
+	// of the text. Requests that require one still have it.
+	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+	o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+	// S3 answers so while another write is in progress, and not that the condition does not hold.
+	o.Retryer = retry.AddWithErrorCodes(o.Retryer, "ConditionalRequestConflict", "OperationAborted")
+}
+
+// maxText bounds what is read of an object. Records are shorter.
+const maxText = 64 << 10
+
+// Get implements [record.Store].
+func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
+	key := s.prefix + name
+	out, err := s.client.GetObject(ctx, &awss3.GetObjectInput{Bucket: &s.bucket, Key: &key}, settings)
+	switch {
+	case codeOf(err) == noSuchKey:
+		return nil, "", nil
+	case err != nil:
+		return nil, "", s.explained(err)
+	}
+	defer out.Body.Close()
+	if text, err = io.ReadAll(io.LimitReader(out.Body, maxText)); err != nil {
+		return nil, "", s.explained(err)
+	}
+	version, err = etag(out.ETag)
+	return text, version, err
+}
+
+// Create implements [record.Store].
+func (s *Store) Create(ctx context.Context, name string, text []byte) (version string, err error) {
+	if err := s.proven(ctx); err != nil {
+		return "", err
+	}
+	return s.put(ctx, name, "", text)
+}
+
+// Replace implements [record.Store].
+func (s *Store) Replace(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
+	if version == "" { // no object has this version, and put would create one
+		return "", record.ErrConflict
+	}
+	if err := s.proven(ctx); err != nil {
+		return "", err
+	}
+	return s.put(ctx, name, version, text)
+}
+
+// put writes an object if its ETag is version, or if there is none, and version is empty.
+func (s *Store) put(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
+	key := s.prefix + name
+	in := &awss3.PutObjectInput{
+		Bucket: &s.bucket, Key: &key, Body: bytes.NewReader(text), ContentType: aws.String("application/json"),
+	}
+	if version == "" {
+		in.IfNoneMatch = aws.String("*")
+	} else {
+		in.IfMatch = &version
+	}
+	out, err := s.client.PutObject(ctx, in, settings)
+	switch {
+	case err == nil:
+		return etag(out.ETag)
+	case statusOf(err) == http.StatusPreconditionFailed, version != "" && codeOf(err) == noSuchKey:
+		return "", record.ErrConflict
+	}
+	return "", s.explained(err)
+}
+
+// etag returns the version that an answer gives.
+func etag(header *string) (string, error) {
+	if aws.ToString(header) == "" {
+		return "", errors.New("the answer has no ETag: see whether the endpoint is that of S3, and what a proxy removes")
+	}
+	return *header, nil
+}

@@ -1,0 +1,223 @@
+// Package kubernetes_test compares the API server of internal/testing/kubetest, on which backends/kubernetes is tested,
+// with the fake client of controller-runtime, whose conflicts are modelled on the real one by other people. It is here
+// because that client brings much that the backend does not need.
+package kubernetes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/kubernetes"
+	"github.com/golocker/locker/internal/testing/kubetest"
+	"github.com/golocker/locker/record"
+	"github.com/golocker/locker/record/recordtest"
+)
+
+// fakes are Leases in the fake client of controller-runtime, which gives objects no uid.
+type fakes struct{ client.Client }
+
+func newFakes() fakes {
+	return fakes{fake.NewClientBuilder().WithGlobalResourceVersionCounter().Build()}
+}
+
+func (f fakes) Get(ctx context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+	lease := new(coordinationv1.Lease)
+	return lease, f.Client.Get(ctx, client.ObjectKey{Namespace: kubetest.Namespace, Name: name}, lease)
+}
+
+func (f fakes) Create(
+	ctx context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions,
+) (*coordinationv1.Lease, error) {
+	lease = lease.DeepCopy()
+	lease.Namespace, lease.UID = kubetest.Namespace, uuid.NewUUID()
+	return lease, f.Client.Create(ctx, lease)
+}
+
+func (f fakes) Update(
+	ctx context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions,
+) (*coordinationv1.Lease, error) {
+	lease = lease.DeepCopy()
+	lease.Namespace = kubetest.Namespace
+	return lease, f.Client.Update(ctx, lease)
+}
+
+func (f fakes) remove(t *testing.T, name string) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kubetest.Namespace, Name: name}}
+	if err := client.IgnoreNotFound(f.Client.Delete(t.Context(), lease)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// typed returns a client of client-go for the server, which is a client of the program's own for kubernetes.New.
+func typed(t testing.TB, s *kubetest.Server) coordinationclient.CoordinationV1Interface {
+	t.Helper()
+	c, err := coordinationclient.NewForConfig(&rest.Config{
+		Host: "http://" + s.Addr(), QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestRulesOfStoresOnTheFakeClient(t *testing.T) {
+	recordtest.Run(t, func(_ testing.TB, n int) []record.Store {
+		shared := newFakes()
+		stores := make([]record.Store, n)
+		for i := range stores {
+			stores[i] = kubernetes.NewStore(shared, "")
+		}
+		return stores
+	})
+}
+
+// pair is a store on the server of kubetest, and one on the fake client, in which the same was done.
+type pair struct {
+	t        *testing.T
+	stores   [2]record.Store
+	versions [2]map[string][]string // that each record has had, in both at the same places
+}
+
+// outcome is that of a call, as far as both must agree.
+func outcome(version string, err error) string {
+	switch {
+	case errors.Is(err, record.ErrConflict):
+		return "conflict"
+	case err != nil:
+		return "error"
+	case version == "":
+		return "none"
+	}
+	return "done"
+}
+
+// do calls both stores, and compares.
+func (p *pair) do(what, name string, call func(i int) (text, version string, err error)) {
+	p.t.Helper()
+	var said [2]string
+	for i := range p.stores {
+		text, version, err := call(i)
+		said[i] = outcome(version, err)
+		if err == nil && version != "" {
+			known := p.versions[i][name]
+			at := slices.Index(known, version)
+			if at < 0 {
+				at = len(known)
+				p.versions[i][name] = append(known, version)
+			}
+			said[i] += fmt.Sprintf(" %s, version %d", text, at)
+		}
+	}
+	if said[0] != said[1] {
+		p.t.Fatalf("%s: the server says %q, and the fake client %q", what, said[0], said[1])
+	}
+}
+
+// Requests in a random order, with versions that are right, old, or of another record, and records that are deleted.
+func TestTheServerDoesWhatTheFakeClientDoes(t *testing.T) {
+	s, f := kubetest.Start(t), newFakes()
+	leases := typed(t, s).Leases(kubetest.Namespace)
+	p := &pair{
+		t: t, stores: [2]record.Store{kubernetes.NewStore(leases, ""), kubernetes.NewStore(f, "")},
+		versions: [2]map[string][]string{{}, {}},
+	}
+	names := []string{"a", "b", "c"}
+	rng := rand.New(rand.NewPCG(1, 2))
+	done := map[string]int{}
+	for n := range 3000 {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		name := names[rng.IntN(len(names))]
+		text := fmt.Sprintf(`{"locker":1,"state":"free","last":1,"nonce":"%d"}`, n)
+		switch kind := rng.IntN(20); {
+		case kind == 0:
+			s.Delete(name)
+			f.remove(t, name)
+			done["delete"]++
+		case kind < 6:
+			p.do("Get", name, func(i int) (string, string, error) {
+				got, version, err := p.stores[i].Get(ctx, name)
+				return string(got), version, err
+			})
+			done["get"]++
+		case kind < 9:
+			p.do("Create", name, func(i int) (string, string, error) {
+				version, err := p.stores[i].Create(ctx, name, []byte(text))
+				return text, version, err
+			})
+			done["create"]++
+		default:
+			of := name
+			if kind == 19 {
+				of = names[rng.IntN(len(names))]
+			}
+			known := len(p.versions[0][of])
+			if known == 0 {
+				break
+			}
+			at := known - 1 - min(rng.IntN(4)*rng.IntN(2), known-1) // mostly the last one
+			p.do("Replace", name, func(i int) (string, string, error) {
+				version, err := p.stores[i].Replace(ctx, name, p.versions[i][of][at], []byte(text))
+				return text, version, err
+			})
+			done["replace"]++
+		}
+		cancel()
+	}
+	t.Logf("requests: %v", done)
+}
+
+// The resource lock of client-go's electors takes a Lease whose lock is free, and is not disturbed after that. As long
+// as the lock is held, an elector sees who has it, and for how long.
+func TestElectorsOfClientGo(t *testing.T) {
+	s := kubetest.Start(t)
+	leases := typed(t, s)
+	l := kubernetes.New(leases.Leases(kubetest.Namespace))
+	defer l.Close()
+	held, err := l.TryLock(t.Context(), "k", locker.TTL(30*time.Second), locker.Label("web-7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	elector := &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: kubetest.Namespace, Name: "lock.3ak"}, Client: leases,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: "operator-1"},
+	}
+	seen, _, err := elector.Get(t.Context())
+	if err != nil || seen.HolderIdentity != "web-7" || seen.LeaseDurationSeconds != 30 || seen.LeaderTransitions != 1 {
+		t.Errorf("the elector sees %+v, %v", seen, err)
+	}
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if seen, _, err = elector.Get(t.Context()); err != nil || seen.HolderIdentity != "" {
+		t.Fatalf("the elector sees %+v, %v", seen, err)
+	}
+	seen.HolderIdentity = "operator-1"
+	if err := elector.Update(t.Context(), *seen); err != nil {
+		t.Fatal(err)
+	}
+	other := kubernetes.New(leases.Leases(kubetest.Namespace))
+	defer other.Close()
+	for _, c := range []locker.Locker{l, other} {
+		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrForeignKey) {
+			t.Errorf("TryLock of a Lease that an elector has taken: %v", err)
+		}
+	}
+	if err := elector.Update(t.Context(), *seen); err != nil {
+		t.Errorf("the elector was disturbed: %v", err)
+	}
+}

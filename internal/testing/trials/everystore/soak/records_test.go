@@ -1,0 +1,125 @@
+package soak
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
+	"github.com/golocker/locker/record"
+)
+
+const (
+	// recordsEnv is how many locks are acquired on each store of records, such as 10000. Without it, there are few, on the
+	// stores that need no server.
+	recordsEnv = "LOCKER_SOAK_RECORDS"
+	// contenders is how many processes want the locks.
+	contenders = 6
+)
+
+// Whatever happens to processes, servers, networks and single requests, a store that knows nothing of locks keeps the
+// promises that TestSoak is about.
+func TestRecords(t *testing.T) {
+	count, all := 150, os.Getenv(recordsEnv)
+	if all != "" {
+		var err error
+		if count, err = strconv.Atoi(all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range deployment.Records {
+		if all == "" && !d.Light || !strings.Contains(d.Name, os.Getenv(onlyEnv)) {
+			continue
+		}
+		t.Run(d.Name, func(t *testing.T) {
+			tr := newTrial(t, d)
+			began := time.Now()
+			tr.begin(contenders, plan{Work: ofLocks})
+			tr.disturb(tr.acquired(count))
+			tr.end()
+			took := time.Since(began)
+			tr.lockEach()
+			tr.verdict()
+			relied := tr.judge.count(func(s *span) bool { return s.last > 0 })
+			certificates := tr.judge.count(func(s *span) bool { return s.certificate > 0 })
+			tr.Logf("%d acquisitions relied on, %d of them within a process, %d certificates, %d processes in %v; %v; %v",
+				relied, tr.judge.handed(), certificates, tr.number, took.Round(time.Second), tr.faults, tr.store.Mishaps)
+		})
+	}
+}
+
+// acquired returns a function that reports whether so many leases were relied on. It fails the test if nobody acquires
+// anything any more.
+func (tr *trial) acquired(count int) func() bool {
+	before, changed := 0, time.Now()
+	return func() bool {
+		n := tr.judge.count(func(s *span) bool { return s.last > 0 })
+		switch {
+		case n > before:
+			before, changed = n, time.Now()
+		case time.Since(changed) > hangLimit:
+			tr.Fatalf("nobody has acquired anything for %v", hangLimit)
+		}
+		return n >= count
+	}
+}
+
+// hasty is a scheme whose locks end before their holders know: the store has half of the TTL.
+const hasty = "hasty"
+
+func init() {
+	deployment.Register(hasty, func(s record.Store) locker.Backend { return halves{record.NewBackend(s)} })
+}
+
+type halves struct{ *record.Backend }
+
+func (h halves) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	req.TTL /= 2
+	return h.Backend.Acquire(ctx, req)
+}
+
+func (h halves) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	req.TTL /= 2
+	return h.Backend.Queue(ctx, req)
+}
+
+func (h halves) Extend(ctx context.Context, req locker.Request) error {
+	req.TTL /= 2
+	return h.Backend.Extend(ctx, req)
+}
+
+// withoutConditions removes the condition from requests that replace a record.
+func withoutConditions(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del("If-Match")
+		h.ServeHTTP(w, r)
+	})
+}
+
+// The judge finds stores of records that are broken, and backends that are.
+func TestBrokenRecordsAreFound(t *testing.T) {
+	sound := func(h http.Handler) http.Handler { return h }
+	for _, d := range []deployment.Deployment{
+		deployment.Served("a store that ignores versions", deployment.Scheme, withoutConditions),
+		deployment.Served("a backend whose locks end too early", hasty, sound),
+	} {
+		t.Run(d.Name, func(t *testing.T) {
+			tr := newTrial(t, d)
+			tr.begin(contenders, plan{Work: ofLocks})
+			began := time.Now()
+			tr.disturb(func() bool { return len(tr.judge.verdict()) > 0 || time.Since(began) > hangLimit })
+			tr.end()
+			wrong := tr.judge.verdict()
+			if len(wrong) == 0 {
+				t.Fatalf("the judge found nothing within %v", hangLimit)
+			}
+			t.Logf("after %v and %v: %d findings, such as %s", time.Since(began).Round(time.Second), tr.faults, len(wrong),
+				wrong[0])
+		})
+	}
+}

@@ -1,0 +1,102 @@
+package everystore
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+const (
+	waiters   = 16
+	handOvers = 200
+	// watched is for how long requests of a waiter are counted. No lock is renewed, and none ends, in that time.
+	watched = 30 * time.Second
+)
+
+// BenchmarkWaiters is what a Client costs that waits, in requests per minute, and how long it takes from the call of
+// Unlock until the next of 16 Clients has the lock. It measures once, whatever b.N is.
+func BenchmarkWaiters(b *testing.B) {
+	for name, start := range meters() {
+		b.Run(name, func(b *testing.B) {
+			url, requests := start(b)
+			clients := openClients(b, url, waiters)
+			gaps := handOver(b, clients)
+			b.ReportMetric(float64(gaps[len(gaps)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(gaps[len(gaps)*99/100].Microseconds())/1000, "p99-ms")
+			b.ReportMetric(waiting(b, clients, requests), "requests/min")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// handOver lets clients have one lock in turn, none twice in succession, and returns how long each has waited for it
+// since the one before has called Unlock, in order.
+func handOver(b *testing.B, clients []locker.Locker) (gaps []time.Duration) {
+	ctx, enough := context.WithCancel(b.Context())
+	defer enough()
+	var mu sync.Mutex
+	var freed time.Time
+	taken := make(chan struct{}) // closed when the next one has the lock
+	var all sync.WaitGroup
+	for _, l := range clients {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				lease, err := l.Lock(ctx, "hand-over")
+				if err != nil {
+					if ctx.Err() == nil {
+						b.Error(err)
+					}
+					return
+				}
+				mu.Lock()
+				if !freed.IsZero() {
+					gaps = append(gaps, time.Since(freed))
+				}
+				if len(gaps) == handOvers {
+					enough()
+				}
+				close(taken)
+				taken = make(chan struct{})
+				other := taken
+				mu.Unlock()
+				<-time.After(time.Millisecond)
+				mu.Lock()
+				freed = time.Now()
+				mu.Unlock()
+				if err := lease.Unlock(context.WithoutCancel(ctx)); err != nil {
+					b.Error(err)
+				}
+				select {
+				case <-other:
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(gaps)
+	return gaps
+}
+
+// waiting returns how many requests per minute a client makes that waits for a lock.
+func waiting(b *testing.B, clients []locker.Locker, requests func() float64) float64 {
+	lease, err := clients[0].Lock(b.Context(), "waiting", locker.TTL(time.Hour))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), watched)
+	defer cancel()
+	began, sent := time.Now(), requests()
+	if _, err := clients[1].Lock(ctx, "waiting", locker.TTL(time.Hour)); err == nil {
+		b.Error("two clients have the lock")
+	}
+	perMinute := (requests() - sent) / time.Since(began).Minutes()
+	if err := lease.Unlock(b.Context()); err != nil {
+		b.Error(err)
+	}
+	return perMinute
+}

@@ -1,0 +1,151 @@
+package record_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/testing/recordstore"
+	"github.com/golocker/locker/record"
+)
+
+// host is a store as a process of one machine sees it: it reads the clock of that machine.
+type host struct {
+	*recordstore.Store
+	id    string    // empty: this process does not know the clock
+	start time.Time // when the clock was 0
+}
+
+// Clock implements record.Clock.
+func (h host) Clock() (id string, now time.Duration) { return h.id, time.Since(h.start) }
+
+// none stands for a Store that is no record.Clock.
+const none = "none"
+
+// machine returns a function that makes processes of one machine, which was started an hour ago.
+func machine(t *testing.T, s *recordstore.Store) (process func(clock string) *record.Backend) {
+	start := time.Now().Add(-time.Hour)
+	return func(clock string) *record.Backend {
+		if clock == none {
+			return backend(t, s)
+		}
+		return backend(t, host{s, clock, start})
+	}
+}
+
+// Processes that have never seen the record of a holder that has crashed acquire the lock when its time is over on the
+// clock of all, and at once after a restart of the machine. Without that clock, they watch.
+func TestClock(t *testing.T) {
+	const watches = -1
+	for name, c := range map[string]struct {
+		holder, other string // their clocks
+		free          time.Duration
+	}{
+		"one clock":                         {"a", "a", record.Patience(ttl)},
+		"another clock, after a restart":    {"a", "b", 0},
+		"the holder does not know a clock":  {"", "a", watches},
+		"the other does not know the clock": {"a", "", watches},
+		"the holder has no clock":           {none, "a", watches},
+		"the other has no clock":            {"a", none, watches},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *recordstore.Store) {
+				process, start := machine(t, s), time.Now()
+				crashed := acquire(t, process(c.holder), ttl)
+				looks := []time.Duration{0, ttl / 2, ttl, record.Patience(ttl) - 1}
+				switch c.free {
+				case 0:
+					looks = nil
+				case watches:
+					looks = append(looks, time.Minute, time.Hour)
+				}
+				for _, d := range looks {
+					time.Sleep(time.Until(start.Add(d)))
+					wantHeld(t, process(c.other), "after "+d.String())
+				}
+				last := process(c.other)
+				if c.free == watches {
+					wantHeld(t, last, "the first look")
+					time.Sleep(record.Patience(ttl))
+				} else {
+					time.Sleep(time.Until(start.Add(c.free)))
+				}
+				if next := acquire(t, last, ttl); next.Fence <= crashed.Fence {
+					t.Errorf("token %d after %d", next.Fence, crashed.Fence)
+				}
+			})
+		})
+	}
+}
+
+// Each extension moves the end on the clock, and so does what keeps a lock after its release.
+func TestClockOfExtensions(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		process := machine(t, s)
+		holder := process("a")
+		req := acquire(t, holder, ttl)
+		for range 5 {
+			time.Sleep(ttl * 4 / 5)
+			if err := holder.Extend(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(record.Patience(ttl) - 1)
+		wantHeld(t, process("a"), "after the last extension")
+		time.Sleep(1)
+		holder, req = process("a"), request(ttl)
+		g, err := holder.Acquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Fence, req.Fences, req.Private, req.Keep = g.Fence, g.Fences, g.Private, time.Minute
+		if err := holder.Release(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(record.Patience(time.Minute) - 1)
+		wantHeld(t, process("a"), "a lock that is kept")
+		time.Sleep(1)
+		acquire(t, process("a"), ttl)
+	})
+}
+
+// The machine was restored from a snapshot, beside its disk, and its clock has gone back. Watching bounds what that
+// costs.
+func TestClockThatHasGoneBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		process := machine(t, s)
+		acquire(t, process("a"), ttl)
+		b := backend(t, host{s, "a", time.Now().Add(-time.Minute)})
+		wantHeld(t, b, "the first look")
+		i, err := b.Inspect(t.Context(), "k")
+		if err != nil || i.Remaining != ttl {
+			t.Errorf("%v remain, %v; want %v", i.Remaining, err, ttl)
+		}
+		time.Sleep(record.Patience(ttl) - 1)
+		wantHeld(t, b, "at the end")
+		time.Sleep(1)
+		acquire(t, b, ttl)
+	})
+}
+
+// With a clock, a process that looks for the first time knows since when and for how long a lock is held.
+func TestInspectionByTheClock(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		process := machine(t, s)
+		holder := process("a")
+		req := acquire(t, holder, ttl)
+		time.Sleep(ttl / 5)
+		if err := holder.Extend(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ttl * 2 / 5)
+		i, err := process("a").Inspect(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := record.Patience(ttl) - ttl*2/5
+		if i.State != inspect.Held || i.Held != ttl*3/5 || i.Remaining != left {
+			t.Errorf("%v for %v, and for %v more; want it held for %v, and for %v", i.State, i.Held, i.Remaining, ttl*3/5, left)
+		}
+	})
+}
