@@ -17,6 +17,6 @@
 //
 // A suite may miss a fault, but should not report one that does not exist. Run the suites under the race detector.
 //
-// README.md in this directory has "a driver in five steps" and "a backend in five steps". examples/customdriver and
-// examples/custombackend follow these steps.
+// README.md in this directory has "a driver in five steps" and "a backend in five steps". examples/customdriver follows
+// the first, and examples/custombackend has a backend of three methods, over package record.
 package conformance

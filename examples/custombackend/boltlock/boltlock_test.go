@@ -2,12 +2,12 @@ package boltlock_test
 
 import (
 	"context"
-	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,6 +19,9 @@ import (
 	"example.com/custombackend/boltlock"
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/record"
+	"github.com/golocker/locker/record/recordtest"
 )
 
 func TestMain(m *testing.M) {
@@ -44,6 +47,8 @@ func newStore(t testing.TB) store {
 	return store{t, filepath.Join(dir, "locks.db")}
 }
 
+func (s store) open() *boltlock.Store { return boltlock.NewStore(s.path, "test:") }
+
 func (s store) must(err error) {
 	if err != nil {
 		s.t.Helper()
@@ -60,37 +65,44 @@ func (s store) hang() (resume func()) {
 	return func() { s.must(db.Close()) }
 }
 
+// nameOf returns the name of the record of a key, as package record makes it.
+func nameOf(key string) (name string) {
+	for _, c := range []byte(key) {
+		if strings.IndexByte("abcdefghijklmnopqrstuvwxyz0123456789-_", c) >= 0 {
+			name += string(c)
+		} else {
+			name += fmt.Sprintf("=%02x", c)
+		}
+	}
+	return name
+}
+
 // update changes the file without the backends.
-func (s store) update(f func(locks *bolt.Bucket) error) {
+func (s store) update(f func(records *bolt.Bucket) error) {
 	db, err := bolt.Open(s.path, 0o600, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer db.Close()
 	s.must(db.Update(func(tx *bolt.Tx) error {
-		locks, err := tx.CreateBucketIfNotExists([]byte("locks"))
+		records, err := tx.CreateBucketIfNotExists([]byte("locks test:"))
 		if err != nil {
 			return err
 		}
-		return f(locks)
+		return f(records)
 	}))
 }
 
-func id(key string) []byte {
-	sum := sha256.Sum256([]byte(key))
-	return sum[:]
-}
-
 func (s store) delete(key string) {
-	s.update(func(locks *bolt.Bucket) error { return locks.Delete(id(key)) })
+	s.update(func(records *bolt.Bucket) error { return records.Delete([]byte(nameOf(key))) })
 }
 
 func (s store) foreign(key string) (intact func() bool) {
 	const text = "not a lock"
-	s.update(func(locks *bolt.Bucket) error { return locks.Put(id(key), []byte(text)) })
+	s.update(func(records *bolt.Bucket) error { return records.Put([]byte(nameOf(key)), []byte(text)) })
 	return func() (same bool) {
-		s.update(func(locks *bolt.Bucket) error {
-			same = string(locks.Get(id(key))) == text
+		s.update(func(records *bolt.Bucket) error {
+			same = string(records.Get([]byte(nameOf(key)))) == text
 			return nil
 		})
 		return same
@@ -107,147 +119,142 @@ func (s store) down() (up func()) {
 // restart has nothing to do: the store is only the file, and no process has it open between two operations.
 func (s store) restart() {}
 
-// left lists all records. First the acquisition of another lock removes those that have expired without a release.
-func (s store) left() (left []string) {
-	l := boltlock.New(s.path)
-	defer l.Close()
-	s.must(locker.Do(s.t.Context(), l, "another", func(context.Context) error { return nil }))
-	s.update(func(locks *bolt.Bucket) error {
-		return locks.ForEach(func(_, text []byte) error {
-			left = append(left, string(text))
-			return nil
+// left returns a function that lists the records of locks that are taken. The observer knows when their time is over.
+func (s store) left() func() []string {
+	observer := record.NewBackend(s.open())
+	s.t.Cleanup(func() { s.must(observer.Close()) })
+	return func() (left []string) {
+		var taken []string
+		s.update(func(records *bolt.Bucket) error {
+			return records.ForEach(func(name, text []byte) error {
+				var lock struct{ State string }
+				if json.Unmarshal(text, &lock) != nil || lock.State != "free" {
+					taken = append(taken, string(name))
+				}
+				return nil
+			})
 		})
-	})
-	return left
+		for _, name := range taken {
+			if seen, err := observer.Inspect(s.t.Context(), name); err != nil || seen.State != inspect.Free {
+				left = append(left, name)
+			}
+		}
+		return left
+	}
 }
 
-// harness is what the suites need. They run in virtual time, because the backend waits for no other process.
+// slow is a Store whose requests take a millisecond. In virtual time a disk takes none, and all would happen at once.
+type slow struct{ record.Store }
+
+func (s slow) Get(ctx context.Context, name string) ([]byte, string, error) {
+	time.Sleep(time.Millisecond)
+	return s.Store.Get(ctx, name)
+}
+
+func (s slow) Create(ctx context.Context, name string, text []byte) (string, error) {
+	time.Sleep(time.Millisecond)
+	return s.Store.Create(ctx, name, text)
+}
+
+func (s slow) Replace(ctx context.Context, name, version string, text []byte) (string, error) {
+	time.Sleep(time.Millisecond)
+	return s.Store.Replace(ctx, name, version, text)
+}
+
+// harness is what the suites need. They run in virtual time, because the store waits for no other process.
 var harness = conformance.Harness{
 	Bubble: synctest.Test,
-	Labels: true,
+	Labels: true, Verifies: true,
 	Store: func(t testing.TB) conformance.Store {
 		s := newStore(t)
 		return conformance.Store{
-			Open:    func() locker.Backend { return boltlock.NewBackend(s.path) },
+			Open:    func() locker.Backend { return record.NewBackend(slow{s.open()}) },
 			Delete:  s.delete,
 			Foreign: s.foreign,
 			Hang:    s.hang,
 			Down:    s.down,
 			Restart: s.restart,
-			Left:    s.left,
+			Left:    s.left(),
 		}
 	},
+}
+
+func TestStore(t *testing.T) {
+	recordtest.Run(t, func(t testing.TB, n int) []record.Store {
+		s := newStore(t)
+		var stores []record.Store
+		for range n {
+			stores = append(stores, s.open())
+		}
+		return stores
+	})
 }
 
 func TestBackend(t *testing.T)   { conformance.RunBackend(t, harness) }
 func TestSemaphore(t *testing.T) { conformance.RunSemaphore(t, harness) }
 func TestRWLock(t *testing.T)    { conformance.RunRWLock(t, harness) }
 
-// leaving is a context that ends when the operation that has the file first asks for its error. Then no caller waits
-// for the result.
-type leaving struct {
-	context.Context
-	leave func()
-	once  sync.Once
-}
-
-func (c *leaving) Err() (err error) {
-	err = c.Context.Err()
-	c.once.Do(c.leave)
-	return err
-}
-
-// A grant that comes late is undone, by Close at the latest. The suites do not check this, because they cannot slow the
-// disk down.
-func TestLateGrantIsUndone(t *testing.T) {
+// Locks of different prefixes have nothing to do with each other, whatever their keys are.
+func TestPrefixes(t *testing.T) {
 	s := newStore(t)
-	other := boltlock.NewBackend(s.path)
-	defer other.Close()
-	late := 0
-	for i := range 20 {
-		b := boltlock.NewBackend(s.path)
-		req := locker.Request{Key: fmt.Sprint(i), Token: "late", TTL: time.Hour}
-		ctx, leave := context.WithCancel(t.Context())
-		_, err := b.Acquire(&leaving{Context: ctx, leave: leave}, req)
-		s.must(b.Close())
-		if err == nil {
-			continue // the attempt was faster
-		} else if !errors.Is(err, locker.ErrUnavailable) {
-			t.Errorf("an attempt whose caller leaves: expected ErrUnavailable, seen %v", err)
+	for _, lock := range []struct{ prefix, key string }{{"a", "bc"}, {"ab", "c"}, {"", "abc"}, {"a", "abc"}} {
+		l := record.New(boltlock.NewStore(s.path, lock.prefix))
+		defer l.Close()
+		if _, err := l.TryLock(t.Context(), lock.key); err != nil {
+			t.Errorf("%q with the prefix %q: %v", lock.key, lock.prefix, err)
 		}
-		late++
-		req.Token = "next"
-		if _, err := other.Acquire(t.Context(), req); err != nil {
-			t.Errorf("the next attempt: expected the lock, seen %v", err)
-		}
-	}
-	if late == 0 {
-		t.Error("no attempt was late: nothing is shown")
 	}
 }
 
-// dawdling is a context that ends when it is first asked for its error, and holds up that operation until goOn. Then
-// no caller waits for the result any more.
-type dawdling struct {
+// stuck is a context that ends when it is first asked for its error, and holds up who asks until goOn, as a disk may.
+type stuck struct {
 	context.Context
 	leave func()
-	began atomic.Bool
+	asked atomic.Bool
 	goOn  chan struct{}
 }
 
-func (c *dawdling) Err() error {
-	if !c.began.Swap(true) {
+func (c *stuck) Err() error {
+	if !c.asked.Swap(true) {
 		c.leave()
 		<-c.goOn
 	}
 	return c.Context.Err()
 }
 
-func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		b := boltlock.NewBackend(s.path)
-		ctx, leave := context.WithCancel(t.Context())
-		slow := &dawdling{Context: ctx, leave: leave, goOn: make(chan struct{})}
-		_, err := b.Acquire(slow, locker.Request{Key: "k", Token: "t", TTL: time.Hour})
-		if !errors.Is(err, locker.ErrUnavailable) {
-			t.Errorf("an attempt whose caller leaves: expected ErrUnavailable, seen %v", err)
-		}
-		var closed atomic.Bool
-		go func() {
-			s.must(b.Close())
-			closed.Store(true)
-		}()
-		synctest.Wait()
-		if closed.Load() {
-			t.Error("Close has returned, and an attempt is still under way")
-		}
-		close(slow.goOn)
-		synctest.Wait()
-		if !closed.Load() {
-			t.Error("Close has not returned, and nothing is under way")
-		}
-	})
-}
-
-func TestCloseDoesNotWaitForTheFile(t *testing.T) {
+func TestCallsDoNotWaitForASlowDisk(t *testing.T) {
 	s := newStore(t)
-	defer s.hang()()
-	b := boltlock.NewBackend(s.path)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	err := b.Release(ctx, locker.Request{Key: "k", Token: "t", TTL: time.Hour})
-	if !errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("Release while another process has the file: expected ErrUnavailable, seen %v", err)
-	}
-	closed := make(chan struct{})
+	ctx, leave := context.WithCancel(t.Context())
+	slow := &stuck{Context: ctx, leave: leave, goOn: make(chan struct{})}
+	ended := make(chan error, 1)
 	go func() {
-		defer close(closed)
-		s.must(b.Close())
+		_, err := s.open().Create(slow, "k", []byte("text"))
+		ended <- err
 	}()
 	select {
-	case <-closed:
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("expected the error of the context, seen %v", err)
+		}
 	case <-time.After(10 * time.Second):
-		t.Error("Close waits for a release that nobody answers")
+		t.Error("a call whose context has ended waits for the disk")
 	}
+	close(slow.goOn)
+}
+
+// A process that keeps the file costs the others no more than their patience.
+func TestCallsEndWithTheirContexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		defer s.hang()()
+		b := record.NewBackend(s.open())
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := b.Acquire(ctx, locker.Request{Key: "k", Token: "t", TTL: time.Hour})
+		if took := time.Since(start); !errors.Is(err, locker.ErrUnavailable) || took > 15*time.Millisecond {
+			t.Errorf("while another process has the file: expected ErrUnavailable, seen %v after %v", err, took)
+		}
+		s.must(b.Close())
+	})
 }

@@ -1,6 +1,7 @@
 package boltlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/record"
 )
 
 // Config is the section bolt, of URLs such as bolt:///var/lib/locks.db?poll=5ms, and of LOCKER_BOLT_PATH
@@ -16,7 +18,8 @@ import (
 type Config struct {
 	// Path is the absolute path of the file.
 	Path string `yaml:"path" json:"path" url:"-"`
-	// Poll is how often to look whether the file is free, while another process has it. Zero: 1 ms.
+	// Poll is the longest pause between two looks of a waiter; see record.Poll. Zero: 100 ms, because a look costs only a
+	// read of a file.
 	Poll config.Duration `yaml:"poll,omitempty" json:"poll,omitempty"`
 }
 
@@ -34,12 +37,8 @@ func init() {
 			}
 		},
 		Open: func(_ context.Context, s *Config, prefix string) (*locker.Client, error) {
-			b := NewBackend(s.Path)
-			b.prefix = prefix
-			if s.Poll > 0 {
-				b.poll = time.Duration(s.Poll)
-			}
-			return locker.NewClient(b), nil
+			poll := cmp.Or(time.Duration(s.Poll), 100*time.Millisecond)
+			return record.New(NewStore(s.Path, prefix), record.Poll(poll)), nil
 		},
 	})
 }
