@@ -32,8 +32,9 @@ func TestFourWays(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	file := filepath.Join(t.TempDir(), "locker.yaml")
-	text := "backend: s3\nttl: 5s\ns3:\n  bucket: locks\n  folder: team\n  region: eu-west-1\n  endpoint: " + s.endpoint() +
-		"\n  path_style: true\n  access_key_id: AKIDFILE\n  secret_access_key: hunter2\n  poll: 5s\n  timeout: 2s\n"
+	text := "backend: s3\nttl: 5s\ns3:\n  bucket: locks\n  folder: team\n  region: eu-west-1\n" +
+		"  endpoint: " + s.endpoint() + "\n  path_style: true\n  access_key_id: AKIDFILE\n" +
+		"  secret_access_key: hunter2\n  poll: 5s\n  timeout: 2s\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -52,8 +52,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// With the clients that a configuration makes. Each PUT is executed twice, and its answer is that of the second time, as
-// when the SDK repeats a request whose answer was lost.
+// With the clients that a configuration makes. Each PUT is executed twice, and its answer is that of the second time,
+// as when the SDK repeats a request whose answer was lost.
 func TestRequestsThatAreExecutedTwice(t *testing.T) {
 	t.Parallel()
 	const clients, locks = 3, 10
