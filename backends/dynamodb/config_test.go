@@ -22,6 +22,7 @@ import (
 	"github.com/golocker/locker/backends/dynamodb"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/dynamotest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/record"
 )
 
@@ -96,11 +97,7 @@ func TestFourWays(t *testing.T) {
 		"&timeout=10s")
 	own := record.New(dynamodb.NewStore(connect(t, endpoint), "locks", prefix))
 	defer own.Close()
-	lease, err := own.TryLock(t.Context(), "k", locker.TTL(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lease.Unlock(t.Context())
+	defer steady.Unlock(t, steady.Lock(t, own, "k", locker.TTL(time.Hour)))
 	for way, c := range map[string]*config.Config{"file": inFile, "environment": inEnv, "URL": inURL} {
 		if text := c.String(); strings.Contains(text, "secret") || !strings.HasPrefix(text, "dynamodb://id") {
 			t.Errorf("%s: %s", way, text)
@@ -109,13 +106,7 @@ func TestFourWays(t *testing.T) {
 		if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
 			t.Errorf("%s: %v, expected to find the lock held", way, err)
 		}
-		lease, err := l.TryLock(t.Context(), "another")
-		if err != nil {
-			t.Fatalf("%s: %v", way, err)
-		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Errorf("%s: %v", way, err)
-		}
+		steady.Unlock(t, steady.Lock(t, l, "another"))
 	}
 }
 
@@ -163,13 +154,7 @@ func TestVariablesOfTheSDK(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
 	t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", front(t, s.URL(), lets(user)))
 	l := open(t, parse(t, "dynamodb://locks"))
-	lease, err := l.TryLock(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	steady.Unlock(t, steady.Lock(t, l, "k"))
 }
 
 // The SDK prints warnings by default, as about an answer without a checksum, which other servers than AWS's give.
@@ -191,13 +176,7 @@ func TestNothingIsPrinted(t *testing.T) {
 	os.Stderr = printed
 	defer func() { os.Stderr = before }()
 	l := open(t, parse(t, "dynamodb://id:x@locks?region="+region+"&endpoint="+endpoint))
-	lease, err := l.TryLock(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	steady.Unlock(t, steady.Lock(t, l, "k"))
 	if text, err := os.ReadFile(printed.Name()); err != nil || len(text) > 0 {
 		t.Errorf("printed: %s, %v", text, err)
 	}
@@ -212,11 +191,8 @@ func TestCloseEndsConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := l.TryLock(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(lease.Unlock(t.Context()), l.Close()); err != nil {
+	steady.Unlock(t, steady.Lock(t, l, "k"))
+	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := goleak.Find(before); err != nil {
@@ -254,13 +230,7 @@ func TestCredentialsThatChange(t *testing.T) {
 	for _, id := range []string{"one", "two"} {
 		user.Store(&id)
 		now.Store(&id)
-		lease, err := l.TryLock(t.Context(), "k")
-		if err != nil {
-			t.Fatalf("%s: %v", id, err)
-		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Errorf("%s: %v", id, err)
-		}
+		steady.Unlock(t, steady.Lock(t, l, "k"))
 	}
 	now.Store(aws.String("hangs"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -366,10 +336,7 @@ func TestAServerThatComesBack(t *testing.T) {
 	s := dynamotest.Start(t)
 	s.Table(t, "locks")
 	l := open(t, parse(t, "dynamodb://id:x@locks?region="+region+"&endpoint="+s.URL()))
-	lease, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := steady.Lock(t, l, "k", locker.TTL(time.Hour))
 	up := s.Down()
 	if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("while the server is down: %v", err)
@@ -379,17 +346,10 @@ func TestAServerThatComesBack(t *testing.T) {
 	if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
 		t.Errorf("when the server is back: %v, expected to find the lock held", err)
 	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
-	next, err := l.TryLock(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	steady.Unlock(t, lease)
+	next := steady.Lock(t, l, "k")
 	if next.Fence() <= lease.Fence() {
 		t.Errorf("token %d after %d", next.Fence(), lease.Fence())
 	}
-	if err := next.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	steady.Unlock(t, next)
 }

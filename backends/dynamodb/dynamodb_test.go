@@ -20,6 +20,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/dynamodb"
 	"github.com/golocker/locker/internal/testing/dynamotest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/record"
 )
 
@@ -59,37 +60,26 @@ func TestRequests(t *testing.T) {
 	s := dynamotest.Start(t)
 	s.Table(t, "locks")
 	var seen requests
-	l := record.New(dynamodb.NewStore(connect(t, front(t, s.URL(), seen.got)), "locks", prefix))
-	defer l.Close()
-	want := func(when string, want map[string]int) {
+	b := record.NewBackend(dynamodb.NewStore(connect(t, front(t, s.URL(), seen.got)), "locks", prefix),
+		record.Timeout(time.Minute))
+	defer b.Close()
+	want := func(when string, err error, want map[string]int) {
 		t.Helper()
-		if got := seen.take(); !maps.Equal(got, want) {
-			t.Errorf("%s: %v, expected %v", when, got, want)
+		if got := seen.take(); err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s: %v, %v, expected %v", when, got, err, want)
 		}
-	}
-	lock := func() locker.Lease {
-		t.Helper()
-		lease, err := l.TryLock(t.Context(), "k", locker.TTL(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return lease
 	}
 	for _, first := range []bool{true, false} {
-		lease := lock()
+		req := locker.Request{Key: "k", Token: locker.NewToken(), TTL: time.Hour}
+		g, err := b.Acquire(t.Context(), req)
 		if first {
-			want("the first lock", map[string]int{"DescribeTable": 1, "GetItem": 1, "PutItem": 1})
+			want("the first lock", err, map[string]int{"DescribeTable": 1, "GetItem": 1, "PutItem": 1})
 		} else {
-			want("the second lock", map[string]int{"PutItem": 1})
+			want("the second lock", err, map[string]int{"PutItem": 1})
 		}
-		if err := lease.Extend(t.Context(), locker.TTL(time.Hour)); err != nil {
-			t.Error(err)
-		}
-		want("a renewal", map[string]int{"PutItem": 1})
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
-		want("a release", map[string]int{"PutItem": 1})
+		req.Fence, req.Fences, req.Private = g.Fence, g.Fences, g.Private
+		want("a renewal", b.Extend(t.Context(), req), map[string]int{"PutItem": 1})
+		want("a release", b.Release(t.Context(), req), map[string]int{"PutItem": 1})
 	}
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
@@ -109,11 +99,7 @@ func TestNoTTLDeletesAnItem(t *testing.T) {
 	client := connect(t, s.URL())
 	l := record.New(dynamodb.NewStore(client, "locks", prefix))
 	defer l.Close()
-	lease, err := l.TryLock(t.Context(), "k", locker.Label("web-7"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lease.Unlock(t.Context())
+	steady.Unlock(t, steady.Lock(t, l, "k", locker.Label("web-7")))
 	out, err := client.GetItem(t.Context(), &sdk.GetItemInput{TableName: aws.String("locks"), Key: key("k")})
 	if err != nil {
 		t.Fatal(err)
@@ -233,26 +219,21 @@ func TestGlobalTablesAreRefused(t *testing.T) {
 	} {
 		describe(c.description)
 		client := sdk.New(connect(t, endpoint).Options(), func(o *sdk.Options) { o.RetryMaxAttempts = 1 })
-		l := record.New(dynamodb.NewStore(client, "locks", prefix))
-		lease, err := l.TryLock(t.Context(), "k")
-		switch {
-		case c.want != "":
+		l := record.New(dynamodb.NewStore(client, "locks", prefix), record.Timeout(time.Minute))
+		if c.want != "" {
 			for range 2 { // it does not get used to it
+				_, err := l.TryLock(t.Context(), "k")
 				if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("%s: %v, expected %q", c.description.body, err, c.want)
 				}
-				_, err = l.TryLock(t.Context(), "k")
 			}
-			describe(table("name", "S", ""))
-			if lease, err = l.TryLock(t.Context(), "k"); err != nil {
-				t.Fatalf("a table whose replicas are gone: %v", err)
-			}
-		case err != nil:
+			describe(table("name", "S", "")) // the replicas are gone
+		}
+		lease, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour))
+		if err != nil {
 			t.Fatalf("%s: %v", c.description.body, err)
 		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steady.Unlock(t, lease)
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}

@@ -19,7 +19,7 @@ func (s *Store) explain(err error) error {
 	if !errors.As(err, &answer) {
 		return err
 	}
-	advice := ""
+	var advice string
 	switch answer.ErrorCode() {
 	case "ResourceNotFoundException":
 		advice = "create the table: " + s.create()

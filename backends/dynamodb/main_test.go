@@ -83,6 +83,7 @@ func front(t testing.TB, behind string, instead func(r request) *answer) (endpoi
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	proxy := &httputil.ReverseProxy{
 		Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
