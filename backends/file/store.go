@@ -32,7 +32,6 @@ type Store struct {
 	root  *os.File      // the directory, open so that the kernel does not forget its number
 	was   fs.FileInfo   // the same
 	mode  fs.FileMode   // of files
-	boot  string        // the id of the clock; empty if it cannot be known
 	calls chan struct{} // has an element for each call in progress
 }
 
@@ -86,7 +85,7 @@ func Open(dir string) (*Store, error) {
 		return fail(err)
 	}
 	return &Store{
-		dir: abs, root: root, was: was, mode: was.Mode().Perm() & 0o660, boot: bootID(), calls: make(chan struct{}, maxCalls),
+		dir: abs, root: root, was: was, mode: was.Mode().Perm() & 0o660, calls: make(chan struct{}, maxCalls),
 	}, nil
 }
 
