@@ -27,7 +27,8 @@ import (
 //
 // Nothing is written through to the disk (fsync), because a power cut ends all holders, too. The file system may then
 // have lost the last records, or have a file that is empty or all zeros, which is no record either. Tokens go on from
-// the time of day.
+// the time of day. A file that is damaged in another way is no lock, and has to be removed. On a disk that fails, or a
+// pool that is full, a running machine may come to read zeros, too: such a file system has broken its word.
 type Store struct {
 	dir   string
 	root  *os.File      // the directory, open so that the kernel does not forget its number

@@ -382,7 +382,8 @@ func TestRootAndTheDirectoryOfAnotherUser(t *testing.T) {
 func TestAdvice(t *testing.T) {
 	for err, want := range map[error]string{
 		syscall.EACCES: "let this user read and write", syscall.EROFS: "can be written", syscall.ENOSPC: "make room",
-		syscall.EMFILE: "ulimit -n", syscall.ENFILE: "fs.file-max", syscall.EDQUOT: "quota", syscall.ENOENT: "make the directory again",
+		syscall.EMFILE: "ulimit -n", syscall.ENFILE: "fs.file-max", syscall.EDQUOT: "quota",
+		syscall.ENOENT: "make the directory again",
 	} {
 		err = fmt.Errorf("open: %w", &fs.PathError{Op: "open", Path: "/x", Err: err})
 		if got := file.Advised(err); !errors.Is(got, err) || !strings.Contains(got.Error(), want) {

@@ -36,8 +36,7 @@ func bootID() string {
 	return id
 }
 
-// kernelsText returns the text of a file of the kernel, or nothing. It takes a third of the time of package os, which
-// would watch the file.
+// kernelsText returns the text of a file of the kernel, or nothing. Package os would take longer, to watch the file.
 func kernelsText(path string) string {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
