@@ -1,7 +1,7 @@
 // Package apiserver_test runs the store of backends/kubernetes on what the API server of Kubernetes keeps its objects
 // with: the registry of k8s.io/apiserver, over an etcd in the process. A test compares it with the server of
-// internal/testing/kubetest, on which all other tests of the store run. This is a module of its own, because it brings a
-// thousand packages. What the API server does before that is not in it: HTTP, authorization and admission.
+// internal/testing/kubetest, on which all other tests of the store run. This is a module of its own, because it brings
+// a thousand packages. What the API server does before that is not in it: HTTP, authorization and admission.
 package apiserver_test
 
 import (
