@@ -3,7 +3,8 @@
 //	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"h1:2379", "h2:2379", "h3:2379"}})
 //	l := etcd.New(client)
 //
-// A program that imports the package can also name it in a configuration: etcd://h1:2379,h2:2379,h3:2379.
+// A program that imports the package can also name it in a configuration: etcd://h1:2379,h2:2379,h3:2379. Servers that
+// only speak the protocol of etcd, such as kine, are refused with locker.ErrInvalid, before the first lock is granted.
 //
 // # What it promises
 //
@@ -86,7 +87,8 @@ func Logger(l *slog.Logger) Option { return func(b *backend) { b.logger = l } }
 // inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.FenceRaiser. It is safe for concurrent use.
 type backend struct {
 	client      *clientv3.Client
-	unfit       error        // why client cannot be used; nil: it can
+	unfit       error // why client cannot be used; nil: it can
+	identity    identity
 	logins      *logins      // of a client that a configuration has opened, and nil otherwise
 	connections *connections // the same
 	kv          clientv3.KV
@@ -121,6 +123,7 @@ func New(client *clientv3.Client, opts ...Option) *locker.Client {
 // newBackend returns what [New] makes a Client of.
 func newBackend(client *clientv3.Client, opts ...Option) *backend {
 	b := &backend{client: client, prefix: DefaultPrefix, timeout: DefaultTimeout}
+	b.identity.asking = make(chan struct{}, 1)
 	for _, opt := range opts {
 		opt(b)
 	}
@@ -141,7 +144,7 @@ func newBackend(client *clientv3.Client, opts ...Option) *backend {
 		s.open, s.probe = b.open, func(ctx context.Context) { _, _ = local.Status(ctx, &pb.StatusRequest{}) }
 	}
 	b.kv = clientv3.NewKVFromKVClient(pb.NewKVClient(members), nil)
-	b.leases = pb.NewLeaseClient(members)
+	b.leases, b.identity.leases = pb.NewLeaseClient(members), pb.NewLeaseClient(wire)
 	b.renewals.begin(b.open, b.leases, b.connections.suspect)
 	b.losses.begin(b.open, pb.NewWatchClient(members))
 	b.changes.begin(b.open, pb.NewWatchClient(members))

@@ -64,6 +64,12 @@ func judge(endpoint string, s *pb.StatusResponse) (found []inspect.Finding) {
 			Check: check, Level: level, Text: endpoint + ": " + fmt.Sprintf(format, args...), Fix: fix,
 		})
 	}
+	if s.Header.GetClusterId() == 0 {
+		add("server", inspect.Fail, "give the addresses of an etcd, or take another store",
+			"it says that it is etcd %s, and belongs to no cluster, so it is a server that speaks the protocol of etcd, such "+
+				"as kine, and no lock is granted", s.Version)
+		return found
+	}
 	if outdated(s.Version) {
 		add("version", inspect.Fail, "upgrade to 3.4.31, 3.5.13, 3.6 or later", "etcd %s: a leader that stood still ends "+
 			"the locks of live holders when it goes on, so two may hold one", s.Version)

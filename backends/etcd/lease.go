@@ -3,8 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"math"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -42,20 +40,32 @@ func (b *backend) lease(ctx context.Context, d time.Duration) (ttl, error) {
 	if ctx.Err() != nil {
 		return l, unavailable(ctx, ctx.Err()) // nothing was sent
 	}
-	id := rand.Int64N(math.MaxInt64) + 1 // etcd before 3.4.20 does not bear negative ones
+	id := newLeaseID()
 	err := b.grant(ctx, id, l.asks)
 	switch {
-	case err == nil:
-		l.id = clientv3.LeaseID(id)
-		return l, nil
-	case !unexecuted(err):
-		b.forget(id, d)
+	case isLookalike(err):
+		return l, err
+	case err != nil:
+		if !unexecuted(err) {
+			b.forget(id, d)
+		}
+		return l, unavailable(ctx, err)
 	}
-	return l, unavailable(ctx, err)
+	if err := b.keepsLeases(ctx); err != nil {
+		if !isLookalike(err) {
+			b.revoke(ttl{id: clientv3.LeaseID(id)}, d)
+		}
+		return l, err
+	}
+	l.id = clientv3.LeaseID(id)
+	return l, nil
 }
 
 func (b *backend) grant(ctx context.Context, id, seconds int64) error {
-	_, err := b.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: seconds})
+	resp, err := b.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: seconds})
+	if err == nil && resp.ID != id {
+		return lookalike("it has granted a lease by another number than was asked for")
+	}
 	return err
 }
 
