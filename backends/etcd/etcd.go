@@ -39,7 +39,6 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -48,7 +47,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/inspect"
 )
 
 const (
@@ -535,160 +533,4 @@ func (b *backend) Verify(ctx context.Context, req locker.Request) error {
 	defer cancel()
 	_, err = b.own(ctx, req)
 	return err
-}
-
-// watchAfter is how long a lock is held before its entry is watched. So a short critical section costs etcd no watch. A
-// deletion before that is reported then, because a watch begins with the past.
-const watchAfter = 250 * time.Millisecond
-
-// NotifyLoss implements [locker.LossNotifier].
-func (b *backend) NotifyLoss(req locker.Request, lost func(err error)) (stop func()) {
-	w := &b.losses
-	e := &watched{
-		name: b.entry(req.Key, req.Token), from: holdingOf(req).revision + 1,
-		told: func() { lost(locker.ErrNotHeld) },
-	}
-	stopped := false // guarded by the mu of w
-	timer := time.AfterFunc(watchAfter, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if !stopped {
-			w.add(e)
-		}
-	})
-	return func() {
-		timer.Stop()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		stopped = true
-		w.remove(e)
-	}
-}
-
-// NotifyWanted implements [locker.WantedNotifier]. It watches the directory of the lock, and counts its entries when
-// the watch has begun and after each change, until there is one beside that of the holder.
-func (b *backend) NotifyWanted(req locker.Request, wanted func()) (stop func()) {
-	var over atomic.Bool
-	end, err := b.Watch(req.Key, func() {
-		if over.Load() {
-			return
-		}
-		b.cleanup.add(time.Now().Add(b.timeout), func(ctx context.Context) error {
-			if over.Load() {
-				return nil
-			}
-			resp, err := b.kv.Get(undated{ctx}, b.dir(req.Key), clientv3.WithPrefix(), clientv3.WithCountOnly())
-			if err == nil && resp.Count > 1 && !over.Swap(true) {
-				wanted()
-			}
-			return err
-		})
-	})
-	if err != nil {
-		return func() {}
-	}
-	return func() {
-		over.Store(true)
-		end()
-	}
-}
-
-// Watch implements inspect.Watcher. changed is also called when the watch has begun, which happens again after each
-// loss of the connection, and when a waiter comes or goes: only a look can tell whether its entry was the first one.
-func (b *backend) Watch(key string, changed func()) (stop func(), err error) {
-	if b.unfit != nil {
-		return nil, b.unfit
-	}
-	w := &b.changes
-	e := &watched{name: b.dir(key), dir: true, told: changed}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.open.Err() != nil {
-		return nil, locker.ErrClosed
-	}
-	w.add(e)
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.remove(e)
-	}, nil
-}
-
-// ownerPrefixLen is how many bytes of an owner's token are shown.
-const ownerPrefixLen = 8
-
-// Inspect implements [inspect.Inspector]. It makes two round trips. etcd does not know how long a lock has been held.
-// If tokens were raised since, the token is shown as if it had been granted after that.
-func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
-	seen, _, err := b.inspect(ctx, key)
-	return seen, err
-}
-
-func (b *backend) inspect(ctx context.Context, key string) (inspect.Inspection, *mvccpb.KeyValue, error) {
-	unknown := inspect.Inspection{State: inspect.Unknown}
-	ctx, cancel, err := b.bounded(ctx, b.timeout)
-	if err != nil {
-		return unknown, nil, err
-	}
-	defer cancel()
-	resp, err := b.kv.Txn(ctx).Then(first(b.dir(key)), b.readTokens()).Commit()
-	if err != nil {
-		return unknown, nil, unavailable(ctx, err)
-	}
-	entries := resp.Responses[0].GetResponseRange()
-	if len(entries.Kvs) == 0 {
-		return inspect.Inspection{State: inspect.Free}, nil, nil
-	}
-	owner := entries.Kvs[0]
-	seen := inspect.Inspection{
-		State: inspect.Held, Label: labelOf(owner), Waiting: int(entries.Count) - 1,
-	}
-	if record := recordOf(resp.Responses[1]); record != nil {
-		seen.Fence, _ = fence(record, owner.CreateRevision)
-	}
-	switch {
-	case owner.Lease == 0:
-		return inspect.Inspection{State: inspect.Foreign}, owner, nil
-	case string(owner.Value) == keptValue:
-		seen.State = inspect.Kept
-	default:
-		token := strings.TrimPrefix(string(owner.Key), b.dir(key))
-		seen.Owner = token[:min(ownerPrefixLen, len(token))]
-	}
-	left, err := b.leases.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: owner.Lease})
-	if err != nil {
-		return unknown, nil, unavailable(ctx, err)
-	}
-	seen.Remaining = time.Duration(max(0, left.TTL)) * time.Second // -1: it ended just now
-	return seen, owner, nil
-}
-
-// ForceRelease implements [inspect.Inspector].
-func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
-	seen, entry, err := b.inspect(ctx, key)
-	switch {
-	case err != nil:
-		return seen, err
-	case seen.State == inspect.Foreign:
-		return seen, heldBy(entry)
-	case seen.State == inspect.Free || seen.State == inspect.Kept && owner != "":
-		return seen, locker.ErrNotHeld
-	case !strings.HasPrefix(strings.TrimPrefix(string(entry.Key), b.dir(key)), owner):
-		return seen, locker.ErrNotHeld
-	}
-	ctx, cancel, err := b.bounded(ctx, b.timeout)
-	if err != nil {
-		return seen, err
-	}
-	defer cancel()
-	name := string(entry.Key)
-	same := clientv3.Compare(clientv3.ModRevision(name), "=", entry.ModRevision)
-	resp, err := b.kv.Txn(ctx).If(same).Then(clientv3.OpDelete(name)).Commit()
-	switch {
-	case err != nil:
-		return seen, unavailable(ctx, err)
-	case !resp.Succeeded:
-		return seen, locker.ErrNotHeld
-	}
-	return seen, nil
 }
