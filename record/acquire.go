@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/golocker/locker"
@@ -101,6 +102,10 @@ func (a *attempt) take(ctx context.Context, found entry, own bool) (entry, error
 		// too, as those of readers and writers should, and over the deletion of a record.
 		a.lock.Token = max(found.Last+1, uint64(max(1, time.Now().UnixMicro())))
 		a.lock.Last, a.lock.Over = a.lock.Token+uint64(a.req.FencesNow())-1, found.Nonce
+	}
+	if a.lock.Last > maxToken {
+		return entry{}, fmt.Errorf("%w: tokens end at 2⁵³, and the record has %d: delete it while nobody has the lock",
+			locker.ErrUnavailable, found.Last)
 	}
 	a.doubt, a.over = true, found.version
 	written, err := a.write(ctx, a.name, a.over, &a.lock)

@@ -8,8 +8,14 @@ var NameOf = nameOf
 
 // Parses returns the error of reading a text as a record.
 func Parses(text []byte) error {
-	_, err := parse(text)
+	_, err := Last(text)
 	return err
+}
+
+// Last reads a text as a record, and returns the last token that was issued.
+func Last(text []byte) (uint64, error) {
+	c, err := parse(text)
+	return c.Last, err
 }
 
 // Sightings returns how many records b remembers.

@@ -20,6 +20,9 @@ const format = 1
 // little longer.
 const maxLength = int64(2 * locker.MaxTTL / time.Millisecond)
 
+// maxToken is where tokens end: Lua and JavaScript know no greater number exactly. The clock is there in 2255.
+const maxToken = 1 << 53
+
 // state says whether a lock is taken.
 type state string
 
@@ -94,6 +97,8 @@ func parse(text []byte) (content, error) {
 	switch {
 	case c.Nonce == "" || c.Last == 0:
 		return foreign("the record has no nonce or no tokens")
+	case c.Last > maxToken:
+		return foreign("the record has the token %d, and tokens end at 2⁵³", c.Last)
 	case c.State == free:
 		return c, nil
 	case !c.taken():

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/recordstore"
 	"github.com/golocker/locker/record"
 )
 
@@ -37,6 +38,7 @@ func TestTexts(t *testing.T) {
 		"no tokens":                    `{"locker":1,"state":"free","nonce":"n"}`,
 		"no token":                     strings.Replace(sound, `"token":5,`, "", 1),
 		"a token past the last":        strings.Replace(sound, `"token":5`, `"token":8`, 1),
+		"a token past the end":         strings.Replace(sound, `"last":7`, `"last":18446744073709551615`, 1),
 		"a negative token":             strings.Replace(sound, `"token":5`, `"token":-5`, 1),
 		"no length":                    strings.Replace(sound, `"length_ms":1000,`, "", 1),
 		"a length that is too long":    strings.Replace(sound, "1000", "172800001", 1),
@@ -63,6 +65,40 @@ func TestNames(t *testing.T) {
 	if !strings.HasPrefix(hashed, "=s") || len(hashed) != 66 || hashed == record.NameOf(long+"y") {
 		t.Errorf("a long key has the name %q", hashed)
 	}
+}
+
+// Whatever a record has, an attempt takes the lock with a greater token, finds it held, or leaves the record alone.
+func FuzzTexts(f *testing.F) {
+	for _, text := range []string{
+		sound, record.Text("o", 1, 128, time.Hour), record.Free(9), "", "null", "[]", `{"locker":2}`,
+		`{"locker":1,"state":"kept","owner":"o","token":5,"last":5,"length_ms":1,"nonce":"n","over":"m","age_ms":-1}`,
+		`{"locker":1,"state":"held","owner":"mine","token":5,"last":9007199254740992,"length_ms":1,"nonce":"n"} `,
+		`{"locker":1,"state":"free","last":9007199254740992,"nonce":"n"}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s := recordstore.New()
+		s.Put("k", string(text))
+		b := record.NewBackend(s)
+		defer b.Close()
+		last, foreign := record.Last(text)
+		g, err := b.Acquire(t.Context(), locker.Request{Key: "k", Token: "mine", TTL: time.Minute})
+		switch {
+		case foreign != nil:
+			if !errors.Is(err, locker.ErrForeignKey) || s.Text("k") != string(text) {
+				t.Errorf("no record (%v): got %v, and %q", foreign, err, s.Text("k"))
+			}
+		case err == nil:
+			issued, err := record.Last([]byte(s.Text("k")))
+			if err != nil || issued < last || g.Fence+uint64(g.Fences)-1 != issued {
+				t.Errorf("after the token %d: got %d tokens from %d, and %q, %v", last, g.Fences, g.Fence, s.Text("k"), err)
+			}
+		case errors.Is(err, locker.ErrUnavailable) && last == 1<<53:
+		case !errors.Is(err, locker.ErrHeld):
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func FuzzNames(f *testing.F) {
