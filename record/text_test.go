@@ -74,6 +74,7 @@ func FuzzTexts(f *testing.F) {
 		`{"locker":1,"state":"kept","owner":"o","token":5,"last":5,"length_ms":1,"nonce":"n","over":"m","age_ms":-1}`,
 		`{"locker":1,"state":"held","owner":"mine","token":5,"last":9007199254740992,"length_ms":1,"nonce":"n"} `,
 		`{"locker":1,"state":"free","last":9007199254740992,"nonce":"n"}`,
+		`{"locker":1,"state":"free","last":18446744073709551615,"nonce":"n"}`,
 	} {
 		f.Add([]byte(text))
 	}
