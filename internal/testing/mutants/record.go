@@ -89,6 +89,13 @@ var recordMutants = []mutant{
 	{"file: the id of a container is taken for that of the machine's start", []patch{{"backends/file/system_linux.go",
 		"err != nil || uint32(at.Type) != unix.PROC_SUPER_MAGIC", "err != nil"}},
 		[]killer{test("backends/file", "TestBootID")}},
+	{"file: a boot id that is another one each time is taken for that of the machine's start",
+		[]patch{{"backends/file/system_linux.go", "if kernelsText(path) != id {", "if id == \"\" {"}},
+		[]killer{test("backends/file", "TestBootID")}},
+	{"file: the holder of a lock in a directory that was replaced relies on it",
+		[]patch{{"backends/file/store.go", "case gone(err) && version != \"\":",
+			"case errors.Is(err, fs.ErrNotExist) && version != \"\":"}},
+		[]killer{test("backends/file", "TestDirectoryIsReplaced")}},
 	{"record: unknown fields are ignored", []patch{{"record/text.go", "	d.DisallowUnknownFields()\n", ""}},
 		[]killer{test("record", "TestTexts")}},
 }
