@@ -17,8 +17,9 @@ TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/
 OUTSIDE = examples/custombackend examples/customdriver
 
 # Adapters bring the libraries that they plug into, whose compilation takes minutes. They belong to make test-long. The
-# first module has their tests on servers, the others those that need no store.
-ADAPTERS = internal/testing/adapters $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod compat/*/go.mod))
+# first module has their tests on servers, the others those that need no store. internal/testing/apiserver is as large.
+ADAPTERS = internal/testing/adapters internal/testing/apiserver \
+	$(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod compat/*/go.mod))
 
 # go run ./internal/testing/retest runs go test. It runs a test that failed ten times more, alone. If that test passes
 # every time, it is printed as FLAKY and the run goes on.
