@@ -125,8 +125,8 @@ func (s *Config) open(ctx context.Context, prefix string) (*locker.Client, error
 			o.RetryMaxAttempts = attempts
 		}
 	})
-	return record.New(&owner{NewStore(client, s.Table, prefix), transport}, record.Poll(time.Duration(s.Poll)),
-		record.Timeout(time.Duration(s.Timeout))), nil
+	return record.New(&owner{NewStore(client, s.Table), transport}, record.Prefix(prefix),
+		record.Poll(time.Duration(s.Poll)), record.Timeout(time.Duration(s.Timeout))), nil
 }
 
 // owner is a Store with connections of its own.

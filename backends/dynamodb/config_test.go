@@ -95,7 +95,7 @@ func TestFourWays(t *testing.T) {
 	}
 	inURL := parse(t, "dynamodb://id:"+url.QueryEscape(secret)+"@locks?region="+region+"&endpoint="+endpoint+
 		"&timeout=10s")
-	own := record.New(dynamodb.NewStore(connect(t, endpoint), "locks", prefix))
+	own := record.New(dynamodb.NewStore(connect(t, endpoint), "locks"), record.Prefix(prefix))
 	defer own.Close()
 	defer steady.Unlock(t, steady.Lock(t, own, "k", locker.TTL(time.Hour)))
 	for way, c := range map[string]*config.Config{"file": inFile, "environment": inEnv, "URL": inURL} {

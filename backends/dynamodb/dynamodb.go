@@ -2,7 +2,7 @@
 //
 //	cfg, err := config.LoadDefaultConfig(ctx)   // of github.com/aws/aws-sdk-go-v2/config
 //	client := dynamodb.NewFromConfig(cfg)       // of github.com/aws/aws-sdk-go-v2/service/dynamodb
-//	l := record.New(lockdynamodb.NewStore(client, "locks", "lock:"))
+//	l := record.New(lockdynamodb.NewStore(client, "locks"), record.Prefix("lock:"))
 //
 // Package config of the library opens it by a URL such as dynamodb://locks?region=eu-west-1; see [Config].
 //
@@ -30,7 +30,7 @@ import (
 
 // The attributes of an item. Both are strings. A TTL of DynamoDB looks at numbers only, so it never deletes an item.
 const (
-	attrName = "name"   // the partition key: the prefix, and the name of the record
+	attrName = "name"   // the partition key: the name of the record
 	attrText = "record" // the text of the record
 )
 
@@ -42,25 +42,22 @@ const (
 // The first request is preceded by one that describes the table, to see whether it can keep locks. If the user may not
 // do that, the table is used as it is.
 type Store struct {
-	client        *sdk.Client
-	table, prefix string
-	examined      atomic.Bool
+	client   *sdk.Client
+	table    string
+	examined atomic.Bool
 }
 
-// NewStore returns a Store in a table, which must exist. It sends nothing. All names begin with prefix there, so that
-// several programs can share the table; configurations have "lock:" by default. The client repeats requests as it is
-// set up, and stays usable when the Backend is closed.
-func NewStore(client *sdk.Client, table, prefix string) *Store {
-	return &Store{client: client, table: table, prefix: prefix}
-}
+// NewStore returns the Store of the items of a table, which must exist. It sends nothing. The client stays the
+// caller's, with its timeouts and retries.
+func NewStore(client *sdk.Client, table string) *Store { return &Store{client: client, table: table} }
 
-// Get implements record.Store. The read is a strongly consistent one.
+// Get implements [record.Store]. The read is a strongly consistent one.
 func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
 	if err := s.examine(ctx); err != nil {
 		return nil, "", err
 	}
 	out, err := s.client.GetItem(ctx, &sdk.GetItemInput{
-		TableName: &s.table, Key: map[string]types.AttributeValue{attrName: s.name(name)}, ConsistentRead: aws.Bool(true),
+		TableName: &s.table, Key: map[string]types.AttributeValue{attrName: keyOf(name)}, ConsistentRead: aws.Bool(true),
 	})
 	switch {
 	case err != nil:
@@ -76,7 +73,7 @@ func (s *Store) Get(ctx context.Context, name string) (text []byte, version stri
 	return []byte(t.Value), t.Value, nil
 }
 
-// Create implements record.Store.
+// Create implements [record.Store].
 func (s *Store) Create(ctx context.Context, name string, text []byte) (version string, err error) {
 	return s.put(ctx, name, text, &sdk.PutItemInput{
 		ConditionExpression:      aws.String("attribute_not_exists(#name)"),
@@ -84,7 +81,7 @@ func (s *Store) Create(ctx context.Context, name string, text []byte) (version s
 	})
 }
 
-// Replace implements record.Store.
+// Replace implements [record.Store].
 func (s *Store) Replace(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
 	return s.put(ctx, name, text, &sdk.PutItemInput{
 		ConditionExpression:       aws.String("#record = :version"),
@@ -101,7 +98,7 @@ func (s *Store) put(ctx context.Context, name string, text []byte, in *sdk.PutIt
 	version = string(text)
 	in.TableName = &s.table
 	in.Item = map[string]types.AttributeValue{
-		attrName: s.name(name), attrText: &types.AttributeValueMemberS{Value: version},
+		attrName: keyOf(name), attrText: &types.AttributeValueMemberS{Value: version},
 	}
 	_, err = s.client.PutItem(ctx, in)
 	var refused *types.ConditionalCheckFailedException
@@ -114,10 +111,8 @@ func (s *Store) put(ctx context.Context, name string, text []byte, in *sdk.PutIt
 	return version, nil
 }
 
-// name returns the partition key of a record.
-func (s *Store) name(name string) types.AttributeValue {
-	return &types.AttributeValueMemberS{Value: s.prefix + name}
-}
+// keyOf returns the partition key of a record.
+func keyOf(name string) types.AttributeValue { return &types.AttributeValueMemberS{Value: name} }
 
 // examine returns an error if the table cannot keep locks. It asks once, or until the answer is that it can.
 func (s *Store) examine(ctx context.Context) error {

@@ -29,7 +29,7 @@ import (
 type Config struct {
 	// Bucket is the name of the bucket.
 	Bucket string `yaml:"bucket" json:"bucket" url:"-"`
-	// Folder is what the keys of objects begin with, before a slash and the prefix. Empty: nothing.
+	// Folder is what the keys of objects begin with, before a slash and the name of the record. Empty: nothing.
 	Folder string `yaml:"folder,omitempty" json:"folder,omitempty" url:"-"`
 	// Region is that of the bucket. With an endpoint, it may be left out if the server does not care.
 	Region string `yaml:"region,omitempty" json:"region,omitempty"`
@@ -74,7 +74,7 @@ var (
 	folderRE = regexp.MustCompile(`^[^/[:cntrl:]]+(/[^/[:cntrl:]]+)*$`)
 )
 
-// maxFolder leaves room for the prefix and the name of a record. A key has at most 1,024 bytes.
+// maxFolder leaves room for the name of a record. A key has at most 1,024 bytes.
 const maxFolder = 500
 
 func (s *Config) check(report config.Report) {
@@ -145,12 +145,20 @@ func (s *Config) open(ctx context.Context, prefix string) (*locker.Client, error
 	if client.Options().Region == "" {
 		return nil, errors.New("s3.region: missing: give that of the bucket, or set AWS_REGION")
 	}
-	if s.Folder != "" {
-		prefix = s.Folder + "/" + prefix
-	}
-	store := NewStore(client, s.Bucket, prefix)
-	store.idle = transport.CloseIdleConnections
-	return record.New(store, record.Poll(time.Duration(s.Poll)), record.Timeout(time.Duration(s.Timeout))), nil
+	return record.New(&owner{NewStore(client, s.Bucket, s.Folder), transport}, record.Prefix(prefix),
+		record.Poll(time.Duration(s.Poll)), record.Timeout(time.Duration(s.Timeout))), nil
+}
+
+// owner is a Store with connections of its own.
+type owner struct {
+	*Store
+	transport *http.Transport
+}
+
+// Close implements io.Closer.
+func (o *owner) Close() error {
+	defer o.transport.CloseIdleConnections()
+	return o.Store.Close()
 }
 
 // transport returns that of the SDK, which may trust the authorities of AWS_CA_BUNDLE, with other limits. A server that

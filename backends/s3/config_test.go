@@ -14,7 +14,6 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/s3"
 	"github.com/golocker/locker/config"
-	"github.com/golocker/locker/record"
 )
 
 // who returns the access key of the last request.
@@ -54,9 +53,7 @@ func TestFourWays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := record.New(s.store(t))
-	defer own.Close()
-	if _, err := own.TryLock(t.Context(), "k", locker.TTL(time.Minute)); err != nil {
+	if _, err := s.lockClient(t).TryLock(t.Context(), "k", locker.TTL(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	for user, c := range map[string]*config.Config{"AKIDFILE": inFile, "AKIDVAR": inEnv, "AKIDENV": inURL} {

@@ -59,7 +59,7 @@ func (s *Store) advice(err error) string {
 		switch {
 		case status == http.StatusForbidden:
 			return fmt.Sprintf("grant s3:GetObject and s3:PutObject on s3://%s/%s*, and s3:ListBucket on the bucket, without "+
-				"which S3 refuses to say that an object does not exist", s.bucket, s.prefix)
+				"which S3 refuses to say that an object does not exist", s.bucket, s.folder)
 		case status == http.StatusNotImplemented:
 			return "the server seems to have no conditional writes: use one that has"
 		case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:

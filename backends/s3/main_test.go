@@ -23,7 +23,9 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"go.uber.org/goleak"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/s3"
+	"github.com/golocker/locker/record"
 )
 
 // What the machine has for AWS's SDK is not for the tests.
@@ -265,9 +267,19 @@ func (s *server) client(t testing.TB, more ...func(*awss3.Options)) *awss3.Clien
 }
 
 func (s *server) store(t testing.TB, more ...func(*awss3.Options)) *s3.Store {
-	store := s3.NewStore(s.client(t, more...), bucket, "team/lock:")
+	store := s3.NewStore(s.client(t, more...), bucket, "team")
 	t.Cleanup(func() { _ = store.Close() })
 	return store
+}
+
+// prefix is that of the keys.
+const prefix = "lock:"
+
+// lockClient returns a Client with a Store of its own.
+func (s *server) lockClient(t testing.TB) *locker.Client {
+	l := record.New(s.store(t), record.Prefix(prefix))
+	t.Cleanup(func() { _ = l.Close() })
+	return l
 }
 
 // url returns that of the same locks, with more parameters.
@@ -280,8 +292,8 @@ func (s *server) endpoint() string { return strings.Replace(s.http.URL, "127.0.0
 
 // keyOf returns the key of a lock's object, as package record names records.
 func keyOf(key string) string {
-	out := "team/lock:"
-	for _, c := range []byte(key) {
+	out := "team/"
+	for _, c := range []byte(prefix + key) {
 		if 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' {
 			out += string(c)
 		} else {

@@ -56,7 +56,7 @@ func TestAnswers(t *testing.T) {
 		},
 		"no right": {
 			refusal(403, "AccessDenied"), false, false, false,
-			"grant s3:GetObject and s3:PutObject on s3://locks/team/lock:*, and s3:ListBucket on the bucket",
+			"grant s3:GetObject and s3:PutObject on s3://locks/team/*, and s3:ListBucket on the bucket",
 		},
 		"no user":          {refusal(403, "InvalidAccessKeyId"), false, false, false, "correct the credentials"},
 		"wrong secret":     {refusal(403, "SignatureDoesNotMatch"), false, false, false, "correct the credentials"},
@@ -142,13 +142,12 @@ func TestRequestsAreRepeated(t *testing.T) {
 	}
 }
 
-// A lock is one object under the prefix. An acquisition takes a read and a write, or only the write if the same process
+// A lock is one object in the folder. An acquisition takes a read and a write, or only the write if the same process
 // has released the lock, and extensions and releases take a write. Nothing is listed or deleted.
 func TestRequestsAndObjects(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	l := record.New(s.store(t))
-	defer l.Close()
+	l := s.lockClient(t)
 	lease, err := l.TryLock(t.Context(), "büro 7", locker.TTL(time.Minute))
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +209,7 @@ func TestVersionedBuckets(t *testing.T) {
 	if version, err = store.Replace(t.Context(), "k", version, []byte(`{"n":2}`)); err != nil {
 		t.Fatal(err)
 	}
-	s.delete("team/lock:k")
+	s.delete("team/k")
 	if _, v, err := store.Get(t.Context(), "k"); v != "" || err != nil {
 		t.Errorf("Get after a deletion: %q, %v", v, err)
 	}

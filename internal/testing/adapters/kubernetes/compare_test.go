@@ -63,7 +63,7 @@ func (f fakes) remove(t *testing.T, name string) {
 	}
 }
 
-// typed returns a client of client-go for the server, which is a client of the program's own for kubernetes.New.
+// typed returns a client of client-go for the server, which is a client of the program's own for kubernetes.NewStore.
 func typed(t testing.TB, s *kubetest.Server) coordinationclient.CoordinationV1Interface {
 	t.Helper()
 	c, err := coordinationclient.NewForConfig(&rest.Config{
@@ -80,7 +80,7 @@ func TestRulesOfStoresOnTheFakeClient(t *testing.T) {
 		shared := newFakes()
 		stores := make([]record.Store, n)
 		for i := range stores {
-			stores[i] = kubernetes.NewStore(shared, "")
+			stores[i] = kubernetes.NewStore(shared)
 		}
 		return stores
 	})
@@ -133,7 +133,7 @@ func TestTheServerDoesWhatTheFakeClientDoes(t *testing.T) {
 	s, f := kubetest.Start(t), newFakes()
 	leases := typed(t, s).Leases(kubetest.Namespace)
 	p := &pair{
-		t: t, stores: [2]record.Store{kubernetes.NewStore(leases, ""), kubernetes.NewStore(f, "")},
+		t: t, stores: [2]record.Store{kubernetes.NewStore(leases), kubernetes.NewStore(f)},
 		versions: [2]map[string][]string{{}, {}},
 	}
 	names := []string{"a", "b", "c"}
@@ -186,7 +186,7 @@ func TestTheServerDoesWhatTheFakeClientDoes(t *testing.T) {
 func TestElectorsOfClientGo(t *testing.T) {
 	s := kubetest.Start(t)
 	leases := typed(t, s)
-	l := kubernetes.New(leases.Leases(kubetest.Namespace))
+	l := record.New(kubernetes.NewStore(leases.Leases(kubetest.Namespace)), record.Prefix("lock:"))
 	defer l.Close()
 	held, err := l.TryLock(t.Context(), "k", locker.TTL(30*time.Second), locker.Label("web-7"))
 	if err != nil {
@@ -210,7 +210,7 @@ func TestElectorsOfClientGo(t *testing.T) {
 	if err := elector.Update(t.Context(), *seen); err != nil {
 		t.Fatal(err)
 	}
-	other := kubernetes.New(leases.Leases(kubetest.Namespace))
+	other := record.New(kubernetes.NewStore(leases.Leases(kubetest.Namespace)), record.Prefix("lock:"))
 	defer other.Close()
 	for _, c := range []locker.Locker{l, other} {
 		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrForeignKey) {
