@@ -23,7 +23,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go"
 
 	"github.com/golocker/locker/record"
 )
@@ -61,7 +60,7 @@ func (s *Store) Get(ctx context.Context, name string) (text []byte, version stri
 	})
 	switch {
 	case err != nil:
-		return nil, "", s.explain(err)
+		return nil, "", s.explained(err)
 	case len(out.Item) == 0:
 		return nil, "", nil
 	}
@@ -106,7 +105,7 @@ func (s *Store) put(ctx context.Context, name string, text []byte, in *sdk.PutIt
 	case errors.As(err, &refused):
 		return "", record.ErrConflict
 	case err != nil: // also of a conflict with a transaction or another region: the condition may hold
-		return "", s.explain(err)
+		return "", s.explained(err)
 	}
 	return version, nil
 }
@@ -120,15 +119,14 @@ func (s *Store) examine(ctx context.Context) error {
 		return nil
 	}
 	out, err := s.client.DescribeTable(ctx, &sdk.DescribeTableInput{TableName: &s.table})
-	var answer smithy.APIError
 	switch {
 	case err == nil:
 		err = s.unfit(out.Table)
 		s.examined.Store(err == nil)
 		return err
-	case errors.As(err, &answer): // what the request for the item is answered says more
-		s.examined.Store(answer.ErrorCode() == denied)
+	case codeOf(err) != "": // what the request for the item is answered says more
+		s.examined.Store(codeOf(err) == denied)
 		return nil
 	}
-	return s.explain(err)
+	return s.explained(err)
 }

@@ -311,3 +311,17 @@ func TestCredentialsOfTheProgram(t *testing.T) {
 		t.Errorf("credentials and a function: %v", err)
 	}
 }
+
+// What the function has returned is used for a minute.
+func TestCredentialsAreKeptForAMinute(t *testing.T) {
+	t.Parallel()
+	got, err := s3.Ask(t.Context(), func(ctx context.Context) (string, string, error) {
+		if _, limited := ctx.Deadline(); !limited {
+			t.Error("the function may hang for ever")
+		}
+		return "AKIDVAULT", "hunter2", nil
+	})
+	if left := time.Until(got.Expires); err != nil || !got.CanExpire || left < 30*time.Second || left > time.Minute {
+		t.Errorf("the credentials are used for %v, %v", left, err)
+	}
+}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
-	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"go.uber.org/goleak"
@@ -256,17 +256,17 @@ func (s *server) taken() (keys []string) {
 }
 
 // client returns a client of the program's own.
-func (s *server) client(t testing.TB, more ...func(*awss3.Options)) *awss3.Client {
+func (s *server) client(t testing.TB, more ...func(*sdk.Options)) *sdk.Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 10}
 	t.Cleanup(transport.CloseIdleConnections)
-	return awss3.New(awss3.Options{
+	return sdk.New(sdk.Options{
 		Region: "us-east-1", BaseEndpoint: aws.String(s.http.URL), UsePathStyle: true,
 		Credentials: credentials.NewStaticCredentialsProvider("AKIDOWN", "hunter2", ""),
 		HTTPClient:  &http.Client{Transport: transport},
 	}, more...)
 }
 
-func (s *server) store(t testing.TB, more ...func(*awss3.Options)) *s3.Store {
+func (s *server) store(t testing.TB, more ...func(*sdk.Options)) *s3.Store {
 	store := s3.NewStore(s.client(t, more...), bucket, "team")
 	t.Cleanup(func() { _ = store.Close() })
 	return store

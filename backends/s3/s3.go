@@ -23,7 +23,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/golocker/locker/record"
 )
@@ -33,7 +33,7 @@ import (
 // Before its first write it probes whether the server keeps conditions: a server that ignores them would grant a lock
 // to everybody. That takes four requests, once. As long as the probe has not succeeded, no write is sent.
 type Store struct {
-	client *awss3.Client
+	client *sdk.Client
 	bucket string
 	folder string // with a slash behind it; empty if there is none
 
@@ -48,7 +48,7 @@ type Store struct {
 // NewStore returns the Store of the objects of a bucket whose keys begin with folder and a slash. An empty folder means
 // all. It sends nothing. The client stays the caller's, with its timeouts and retries. Close ends a probe that is in
 // progress.
-func NewStore(client *awss3.Client, bucket, folder string) *Store {
+func NewStore(client *sdk.Client, bucket, folder string) *Store {
 	s := &Store{client: client, bucket: bucket}
 	if folder != "" {
 		s.folder = folder + "/"
@@ -67,7 +67,7 @@ func (s *Store) Close() error {
 }
 
 // settings are those of each request, whatever the client has.
-func settings(o *awss3.Options) {
+func settings(o *sdk.Options) {
 	// The checksums that the SDK adds by default are unknown to some servers, which refuse them or store them as a part
 	// of the text. Requests that require one still have it.
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
@@ -82,7 +82,7 @@ const maxText = 64 << 10
 // Get implements [record.Store].
 func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
 	key := s.folder + name
-	out, err := s.client.GetObject(ctx, &awss3.GetObjectInput{Bucket: &s.bucket, Key: &key}, settings)
+	out, err := s.client.GetObject(ctx, &sdk.GetObjectInput{Bucket: &s.bucket, Key: &key}, settings)
 	switch {
 	case codeOf(err) == noSuchKey:
 		return nil, "", nil
@@ -119,7 +119,7 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 // put writes an object if its ETag is version, or if there is none, and version is empty.
 func (s *Store) put(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
 	key := s.folder + name
-	in := &awss3.PutObjectInput{
+	in := &sdk.PutObjectInput{
 		Bucket: &s.bucket, Key: &key, Body: bytes.NewReader(text), ContentType: aws.String("application/json"),
 	}
 	if version == "" {

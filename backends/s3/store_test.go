@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/golocker/locker"
@@ -19,7 +19,7 @@ import (
 )
 
 // once makes a client send each request once, so that tests need not wait for its pauses.
-func once(o *awss3.Options) { o.RetryMaxAttempts = 1 }
+func once(o *sdk.Options) { o.RetryMaxAttempts = 1 }
 
 // What the server answers decides whether a call has found no object, a conflict, or something that leaves the outcome
 // open. Errors that last until somebody does something say what to do.
@@ -100,7 +100,7 @@ func TestAnswers(t *testing.T) {
 func TestHostThatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	store := s.store(t, func(o *awss3.Options) {
+	store := s.store(t, func(o *sdk.Options) {
 		o.HTTPClient = &http.Client{Transport: &http.Transport{
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
 				return nil, &net.DNSError{Err: "no such host", Name: "locks.minio", IsNotFound: true}
@@ -166,7 +166,7 @@ func TestRequestsAndObjects(t *testing.T) {
 	if text := s.text(keyOf("büro 7")); !strings.Contains(text, `"state":"held"`) {
 		t.Errorf("the object is %q", text)
 	}
-	head, err := s.client(t).HeadObject(t.Context(), &awss3.HeadObjectInput{
+	head, err := s.client(t).HeadObject(t.Context(), &sdk.HeadObjectInput{
 		Bucket: new(bucket), Key: new(keyOf("büro 7")),
 	})
 	if err != nil || head.ContentType == nil || *head.ContentType != "application/json" {
@@ -195,7 +195,7 @@ func TestVersionedBuckets(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	store := s.store(t)
-	_, err := s.client(t).PutBucketVersioning(t.Context(), &awss3.PutBucketVersioningInput{
+	_, err := s.client(t).PutBucketVersioning(t.Context(), &sdk.PutBucketVersioningInput{
 		Bucket:                  new(bucket),
 		VersioningConfiguration: &types.VersioningConfiguration{Status: types.BucketVersioningStatusEnabled},
 	})
