@@ -69,7 +69,7 @@ func (s *Store) Close() error {
 }
 
 // Get implements [record.Store].
-func (s *Store) Get(ctx context.Context, name string) ([]byte, string, error) {
+func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
 	object := objectName(name)
 	lease, err := s.within(ctx, func() (*coordinationv1.Lease, error) {
 		return s.leases.Get(ctx, object, metav1.GetOptions{})
@@ -77,7 +77,7 @@ func (s *Store) Get(ctx context.Context, name string) ([]byte, string, error) {
 	if says(err, object, metav1.StatusReasonNotFound) {
 		return nil, "", nil
 	}
-	version, err := versionOf(lease, err)
+	version, err = versionOf(lease, err)
 	if err != nil {
 		return nil, "", err
 	}
@@ -85,7 +85,7 @@ func (s *Store) Get(ctx context.Context, name string) ([]byte, string, error) {
 }
 
 // Create implements [record.Store].
-func (s *Store) Create(ctx context.Context, name string, text []byte) (string, error) {
+func (s *Store) Create(ctx context.Context, name string, text []byte) (version string, err error) {
 	lease := newLease(objectName(name), text, 0)
 	stored, err := s.within(ctx, func() (*coordinationv1.Lease, error) {
 		return s.leases.Create(ctx, lease, metav1.CreateOptions{})
@@ -100,7 +100,7 @@ func (s *Store) Create(ctx context.Context, name string, text []byte) (string, e
 //
 // It names the uid, too. Without that, the API server would create a Lease that was deleted, whatever resourceVersion
 // the request expects: it allows that for Leases.
-func (s *Store) Replace(ctx context.Context, name, version string, text []byte) (string, error) {
+func (s *Store) Replace(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
 	uid, rest, _ := strings.Cut(version, "/")
 	resourceVersion, count, _ := strings.Cut(rest, "/")
 	transitions, err := strconv.ParseInt(count, 10, 32)
