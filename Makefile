@@ -4,8 +4,10 @@ LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: quick test test-long newest test-server compat lint verify api fuzz sim mutants model bench bench-smoke
 
-# The go command sees one module at a time: the library's ends where another go.mod begins.
-MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
+# The go command sees one module at a time: the library's ends where another go.mod begins. With FULL=1, there is also
+# one that brings a thousand packages.
+MODULES = $(filter-out $(if $(FULL),,./internal/testing/apiserver), \
+	$(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort))
 
 # Modules whose tests belong to make test, besides the library's. Those of the benchmarks and of
 # internal/testing/trials/everystore, except its elections, belong to make test-long, and package examples tests the
@@ -18,7 +20,8 @@ OUTSIDE = examples/custombackend examples/customdriver
 
 # Adapters bring the libraries that they plug into, whose compilation takes minutes. They belong to make test-long. The
 # first module has their tests on servers, the others those that need no store.
-ADAPTERS = internal/testing/adapters $(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod compat/*/go.mod))
+ADAPTERS = internal/testing/adapters $(if $(FULL),internal/testing/apiserver) \
+	$(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod compat/*/go.mod))
 
 # go run ./internal/testing/retest runs go test. It runs a test that failed ten times more, alone. If that test passes
 # every time, it is printed as FLAKY and the run goes on.

@@ -1,11 +1,15 @@
 package record_test
 
 import (
+	"context"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/recordstore"
+	ticks "github.com/golocker/locker/once"
 	"github.com/golocker/locker/record"
 )
 
@@ -18,6 +22,16 @@ type host struct {
 
 // Clock implements record.Clock.
 func (h host) Clock() (id string, now time.Duration) { return h.id, time.Since(h.start) }
+
+// still is a host with a clock that stands still.
+type still struct {
+	*recordstore.Store
+	id  string
+	now time.Duration
+}
+
+// Clock implements record.Clock.
+func (s still) Clock() (id string, now time.Duration) { return s.id, s.now }
 
 // none stands for a Store that is no record.Clock.
 const none = "none"
@@ -78,6 +92,80 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// A lock that is kept has no owner who could be dead. Its length counts from the start of the machine at the latest.
+func TestKeptLockOverARestart(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		holder := machine(t, s)("a")
+		req := acquire(t, holder, ttl)
+		req.Keep = time.Minute
+		if err := holder.Release(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		restarted := time.Now().Add(-10 * time.Second)
+		process := func() *record.Backend { return backend(t, host{s, "b", restarted}) }
+		wantHeld(t, process(), "after the restart")
+		time.Sleep(time.Until(restarted.Add(record.Patience(time.Minute) - 1)))
+		wantHeld(t, process(), "at the end")
+		time.Sleep(time.Nanosecond)
+		acquire(t, process(), ttl)
+	})
+}
+
+// A tick is not run again if the machine is restarted after the job, within the window.
+func TestTickOverARestart(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		tick, runs := time.Now(), 0
+		run := func(clock string, up time.Duration) {
+			l := record.New(host{s, clock, time.Now().Add(-up)})
+			defer l.Close()
+			job := func(context.Context) error { runs++; return nil }
+			if _, err := ticks.Per(t.Context(), l, "report", tick, job); err != nil {
+				t.Errorf("on %s: %v", clock, err)
+			}
+		}
+		run("a", time.Hour)
+		time.Sleep(20 * time.Second)
+		run("b", 10*time.Second)
+		if runs != 1 {
+			t.Errorf("the tick was run %d times", runs)
+		}
+	})
+}
+
+// A clock that cannot be in a record is none: its processes watch, and others watch what they write.
+func TestClocksThatCannotBeWritten(t *testing.T) {
+	for name, c := range map[string]struct {
+		id string
+		up time.Duration
+	}{
+		"the bytes of a UUID":      {"\x9c\xea\x2f\x62\x10\xcf\x42\xcb", time.Hour},
+		"a long id":                {strings.Repeat("a", 65), time.Hour},
+		"before its start":         {"a", -time.Minute},
+		"at its start":             {"a", 0},
+		"later than a record says": {"a", 140 * 365 * 24 * time.Hour},
+		"the end of all times":     {"a", math.MaxInt64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *recordstore.Store) {
+				process := func() *record.Backend { return backend(t, still{s, c.id, c.up}) }
+				good := machine(t, s)
+				acquire(t, process(), ttl)
+				if text := s.Text("k"); strings.Contains(text, "clock") {
+					t.Errorf("the record is %s", text)
+				}
+				for _, b := range []*record.Backend{process(), good("a")} {
+					time.Sleep(time.Minute)
+					wantHeld(t, b, "the first look")
+					time.Sleep(record.Patience(ttl))
+					acquire(t, b, ttl)
+				}
+				wantHeld(t, process(), "a record with a clock") // of the last one
+			})
+		})
+	}
+}
+
 // Each extension moves the end on the clock, and so does what keeps a lock after its release.
 func TestClockOfExtensions(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
@@ -92,7 +180,7 @@ func TestClockOfExtensions(t *testing.T) {
 		}
 		time.Sleep(record.Patience(ttl) - 1)
 		wantHeld(t, process("a"), "after the last extension")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		holder, req = process("a"), request(ttl)
 		g, err := holder.Acquire(t.Context(), req)
 		if err != nil {
@@ -104,7 +192,7 @@ func TestClockOfExtensions(t *testing.T) {
 		}
 		time.Sleep(record.Patience(time.Minute) - 1)
 		wantHeld(t, process("a"), "a lock that is kept")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		acquire(t, process("a"), ttl)
 	})
 }
@@ -123,7 +211,7 @@ func TestClockThatHasGoneBack(t *testing.T) {
 		}
 		time.Sleep(record.Patience(ttl) - 1)
 		wantHeld(t, b, "at the end")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		acquire(t, b, ttl)
 	})
 }

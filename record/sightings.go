@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // entry is a record that was read or written.
@@ -26,13 +27,27 @@ func (e *entry) left() time.Duration {
 	return max(0, patience(e.length())-time.Since(e.since))
 }
 
+// now returns the id of the clock, and the time on it. The id is empty if there is no clock, or one that cannot be in a
+// record: its id would be read as another one, or nobody would read the record.
+func (b *Backend) now() (id string, now time.Duration) {
+	if b.clock == nil {
+		return "", 0
+	}
+	const latest = time.Duration(maxEnds-maxLength) * time.Millisecond
+	id, now = b.clock.Clock()
+	if len(id) > maxClockID || !utf8.ValidString(id) || now <= 0 || now > latest {
+		return "", 0
+	}
+	return id, now
+}
+
 // stamp notes in a record when its length is over, if there is a clock. It is called before the record is sent, and
 // after the moment from which its owner counts.
 func (b *Backend) stamp(c *content) {
-	if b.clock == nil || !c.taken() {
+	if !c.taken() {
 		return
 	}
-	if id, now := b.clock.Clock(); id != "" {
+	if id, now := b.now(); id != "" {
 		c.Clock, c.Ends = id, milliseconds(now)+c.Length
 	}
 }
@@ -40,17 +55,24 @@ func (b *Backend) stamp(c *content) {
 // counts returns from when the length of a record counts that was read: from when it was seen, or, by the clock, from
 // when it was written, if that was before. Either is safe: neither begins before the owner counts. If somebody has set
 // the clock back, as by restoring a machine beside its disk, a record ends too late on it, and watching bounds that.
-// The clock is read before that of package time: a pause in between delays.
+//
+// A record of another clock was written before this one began. Its owner is dead. A lock that is kept has no owner: it
+// is kept from others, such as those who would run a tick again. So its length counts, at the latest from when this
+// clock began. The clock is read before that of package time: a pause in between delays.
 func (b *Backend) counts(c *content, seen time.Time) time.Time {
-	if b.clock == nil || c.Clock == "" {
+	if c.Clock == "" {
 		return seen
 	}
-	id, now := b.clock.Clock()
+	id, now := b.now()
 	if id == "" {
 		return seen
 	}
 	written := time.Now().Add(time.Duration(c.Ends)*time.Millisecond - now - c.length())
-	if id != c.Clock { // the machine was restarted, and the owner is dead
+	switch {
+	case id == c.Clock:
+	case c.State == kept:
+		written = time.Now().Add(-now)
+	default:
 		written = time.Now().Add(-patience(c.length()))
 	}
 	if written.Before(seen) {

@@ -11,10 +11,13 @@ import (
 	"github.com/golocker/locker"
 )
 
-// format is the number of the format of the text. Whoever adds a field, or gives one another meaning, raises it: a
-// process that does not know the field must not write over the record. So a text with unknown fields, or of another
-// format, is refused as something that is not a lock.
+// format is the number of the format of the text. A process that does not know a field must not write over the record.
+// So a text with unknown fields, or of another format, is refused as something that is not a lock. Whoever adds a field
+// after a release, or gives one another meaning, raises the number, so that the error says what is wrong.
 const format = 1
+
+// maxClockID is how many bytes the id of a Clock may have, so that texts keep their size.
+const maxClockID = 64
 
 // maxEnds is the greatest time of a Clock, some 139 years. A time.Duration has room for twice as much.
 const maxEnds = int64(1 << 42)

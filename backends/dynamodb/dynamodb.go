@@ -1,18 +1,19 @@
-// Package dynamodb keeps locks in a table of DynamoDB, by the protocol of package record.
+// Package dynamodb keeps locks in a table of DynamoDB. A program that imports it may open URLs such as
 //
-//	cfg, err := config.LoadDefaultConfig(ctx)   // of github.com/aws/aws-sdk-go-v2/config
-//	client := dynamodb.NewFromConfig(cfg)       // of github.com/aws/aws-sdk-go-v2/service/dynamodb
+//	dynamodb://locks?region=eu-west-1
+//
+// With a client of its own, it writes
+//
+//	import lockdynamodb "github.com/golocker/locker/backends/dynamodb" // the SDK's package is called dynamodb, too
+//
 //	l := record.New(lockdynamodb.NewStore(client, "locks"), record.Prefix("lock:"))
 //
-// Package config of the library opens it by a URL such as dynamodb://locks?region=eu-west-1; see [Config].
-//
-// The table must exist, with a partition key of type string that is called "name", and no sort key:
+// Each lock is one item, a record of package record, which says what it promises and how many requests it makes.
+// docs/backends/dynamodb.md says what the table needs. Its partition key is a string that is called "name", and it has
+// no sort key:
 //
 //	aws dynamodb create-table --table-name locks --billing-mode PAY_PER_REQUEST \
 //	    --attribute-definitions AttributeName=name,AttributeType=S --key-schema AttributeName=name,KeyType=HASH
-//
-// The user needs the rights to dynamodb:GetItem and dynamodb:PutItem, and for a check of the table to
-// dynamodb:DescribeTable.
 package dynamodb
 
 import (
@@ -33,10 +34,9 @@ const (
 	attrText = "record" // the text of the record
 )
 
-// Store is a [record.Store]: each record is an item of a table. It is safe for concurrent use.
-//
-// The version of a record is its text, because a Backend never writes the same text twice. So the condition of a
-// Replace is that the item still has the text that was read, and there is no version that could disagree with it.
+// Store implements [record.Store]. The version of a record is its text, because a Backend never writes the same text
+// twice. So the condition of a Replace is that the item still has the text that was read, and there is no version that
+// could disagree with it. It is safe for concurrent use.
 //
 // The first request is preceded by one that describes the table, to see whether it can keep locks. If the user may not
 // do that, the table is used as it is.

@@ -30,8 +30,8 @@ import (
 
 // lookalike is the error of a server that is not etcd. To try again does not help.
 func lookalike(shows string) error {
-	return fmt.Errorf("%w: this is not etcd, but a server that speaks its protocol and keeps no leases, such as kine: %s; "+
-		"give the addresses of an etcd, or take another store", locker.ErrInvalid, shows)
+	return fmt.Errorf("%w: this is not etcd, but a server that speaks its protocol and keeps no leases, such as kine: "+
+		"%s; give the addresses of an etcd, or take another store", locker.ErrInvalid, shows)
 }
 
 // identity is what is known of the servers.

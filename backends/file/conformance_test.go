@@ -170,8 +170,9 @@ func left(t testing.TB, dir string) (names []string) {
 
 func TestConformance(t *testing.T) {
 	h := conformance.Harness{Labels: true, Verifies: true, Store: func(t testing.TB) conformance.Store {
-		dir, f := filepath.Join(t.TempDir(), "locks"), new(faults)
-		if err := os.Mkdir(dir, 0o700); err != nil {
+		base, f := filepath.Join(t.TempDir(), "disk"), new(faults)
+		dir := filepath.Join(base, "locks")
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(f.pending.Wait)
@@ -198,14 +199,15 @@ func TestConformance(t *testing.T) {
 					}
 				}
 			},
-			Down: func() (up func()) {
-				rename := func(from, to string) {
-					if err := os.Rename(from, to); err != nil {
+			Down: func() (up func()) { // nobody can tell whether there is a directory
+				if err := errors.Join(os.Rename(base, base+".away"), os.WriteFile(base, nil, 0o600)); err != nil {
+					t.Error(err)
+				}
+				return func() {
+					if err := errors.Join(os.Remove(base), os.Rename(base+".away", base)); err != nil {
 						t.Error(err)
 					}
 				}
-				rename(dir, dir+".away")
-				return func() { rename(dir+".away", dir) }
 			},
 			LoseReply: func() {
 				f.mu.Lock()

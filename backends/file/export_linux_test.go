@@ -1,3 +1,12 @@
 package file
 
-var BootIDIn = bootIDIn
+import "testing"
+
+// SetProc replaces /proc in a test.
+func SetProc(t testing.TB, path string) {
+	was := proc
+	t.Cleanup(func() { proc = was })
+	proc = path
+}
+
+var BootID = bootID

@@ -2,4 +2,8 @@
 
 package file
 
-var Advised = advised
+var (
+	Advised = advised
+	TryLock = tryLock
+	Unlock  = unlock
+)

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/golocker/locker/record"
@@ -22,17 +23,17 @@ import (
 // whoever has locked a file that is still in its place is the only one who may replace it. Whoever has locked one that
 // is not there any more begins anew. If a process is killed, the kernel unlocks its files, and what it has written so
 // far is in a file NAME.new, which the next writer of the record removes. An empty file is no record: Create makes one,
-// to have something to lock.
+// to have something to lock. It may leave an empty file NAME.123, which is in nobody's way.
 //
 // Nothing is written through to the disk (fsync), because a power cut ends all holders, too. The file system may then
 // have lost the last records, or have a file that is empty or all zeros, which is no record either. Tokens go on from
-// the time of day.
+// the time of day. A file that is damaged in another way is no lock, and has to be removed. On a disk that fails, or a
+// pool that is full, a running machine may come to read zeros, too: such a file system has broken its word.
 type Store struct {
 	dir   string
 	root  *os.File      // the directory, open so that the kernel does not forget its number
 	was   fs.FileInfo   // the same
 	mode  fs.FileMode   // of files
-	boot  string        // the id of the clock; empty if it cannot be known
 	calls chan struct{} // has an element for each call in progress
 }
 
@@ -52,9 +53,11 @@ const (
 
 // Open returns a Store of records in the directory dir, which it makes if there is none, for this user alone. It fails
 // if the directory cannot be used: on operating systems but Linux and macOS, on a file system that other machines may
-// share, such as NFS, if every user may write in it, and for root, if it belongs to another user alone. For users of
-// one group, make the directory beforehand, with the mode 2770: files get the rights of the directory, but for those of
-// others.
+// share, such as NFS, if every user may write in it, and for root, if it belongs to another user alone.
+//
+// For users of one group, make the directory beforehand, with the mode 2770. Files then are for the group, too. Open
+// also fails if a group may write in the directory, but could not use the files of each other: with the sticky bit, or
+// on Linux without the setgid bit.
 func Open(dir string) (*Store, error) {
 	if dir == "" {
 		return nil, errors.New("file: the name of the directory is empty")
@@ -85,8 +88,12 @@ func Open(dir string) (*Store, error) {
 		_ = root.Close()
 		return fail(err)
 	}
+	mode := fs.FileMode(0o600)
+	if was.Mode()&0o020 != 0 {
+		mode = 0o660
+	}
 	return &Store{
-		dir: abs, root: root, was: was, mode: was.Mode().Perm() & 0o660, boot: bootID(), calls: make(chan struct{}, maxCalls),
+		dir: abs, root: root, was: was, mode: mode, calls: make(chan struct{}, maxCalls),
 	}, nil
 }
 
@@ -97,6 +104,11 @@ func private(dir fs.FileInfo) error {
 	case rights&0o002 != 0:
 		return errors.New("every user of this machine may write in it, and so take locks away: chmod o-w, or give another " +
 			"one")
+	case rights&0o020 != 0 && dir.Mode()&fs.ModeSticky != 0:
+		return errors.New("its group may write in it, but not replace the files of others: chmod -t, or chmod g-w")
+	case rights&0o020 != 0 && dir.Mode()&fs.ModeSetgid == 0 && runtime.GOOS == "linux":
+		return errors.New("its group may write in it, but could not read the files, which get other groups: chmod g+s, or " +
+			"chmod g-w")
 	case os.Geteuid() == 0 && owner(dir) != 0 && rights&0o020 == 0:
 		return errors.New("it belongs to another user, who could not read what root writes there: run as that user, or " +
 			"give another one")
@@ -126,10 +138,7 @@ func (s *Store) do(ctx context.Context, call func() result) result {
 	}
 	done := make(chan result, 1)
 	go func() {
-		r := result{err: s.same()}
-		if r.err == nil {
-			r = call()
-		}
+		r := call()
 		if r.err != nil && !errors.Is(r.err, record.ErrConflict) {
 			r = result{err: fmt.Errorf("file: %w", advised(r.err))}
 		}
@@ -151,25 +160,34 @@ func (s *Store) do(ctx context.Context, call func() result) result {
 	}
 }
 
-// same returns an error if another directory is in the place of the one that was opened, or none. Processes that have
-// opened different ones do not exclude each other.
+var errReplaced = errors.New("is not the one that was opened: somebody has replaced it, or mounted something there: " +
+	"restart the program")
+
+// same returns an error if another directory is in the place of the one that was opened, or none; gone tells whether it
+// is so. Processes that have opened different ones do not exclude each other. So no record is created then, and the
+// others do not exist any more: whoever has a lock learns with its next renewal that it is lost.
 func (s *Store) same() error {
 	is, err := os.Stat(s.dir)
 	if err == nil && !os.SameFile(s.was, is) {
-		err = fmt.Errorf("directory %s is not the one that was opened: somebody has replaced it, or mounted something "+
-			"there: restart the program", s.dir)
+		err = fmt.Errorf("directory %s %w", s.dir, errReplaced)
 	}
 	return err
 }
 
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errReplaced) }
+
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
 func (s *Store) get(name string) result {
-	f, err := open(s.path(name), os.O_RDONLY, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return result{}
+	var f *os.File
+	err := s.same()
+	if err == nil {
+		f, err = open(s.path(name), os.O_RDONLY, 0)
 	}
-	if err != nil {
+	switch {
+	case gone(err):
+		return result{}
+	case err != nil:
 		return result{err: err}
 	}
 	defer f.Close()
@@ -203,18 +221,18 @@ func versionOf(text []byte) string {
 // put stores a text if the version of the record is the given one.
 func (s *Store) put(ctx context.Context, name, version string, text []byte) result {
 	path := s.path(name)
-	flags := os.O_RDONLY
-	if version == "" {
-		flags |= os.O_CREATE
+	var f *os.File
+	err := s.same()
+	if err == nil {
+		f, err = s.lock(ctx, path, version == "")
 	}
-	f, err := s.lock(ctx, path, flags)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && version != "":
+	case gone(err) && version != "":
 		return result{err: record.ErrConflict}
 	case err != nil:
 		return result{err: err}
 	}
-	defer f.Close() // which unlocks it
+	defer unlock(f)
 	switch found := read(f); {
 	case found.err != nil:
 		return found
@@ -235,10 +253,15 @@ const (
 	lastPause  = 10 * time.Millisecond
 )
 
-// lock opens the file of a record and locks it, until it is closed.
-func (s *Store) lock(ctx context.Context, path string, flags int) (*os.File, error) {
+// lock opens the file of a record and locks it. If there is none, it makes an empty one, if it is to create one.
+func (s *Store) lock(ctx context.Context, path string, create bool) (*os.File, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		f, err := open(path, flags, s.mode)
+		f, err := open(path, os.O_RDONLY, 0)
+		if create && errors.Is(err, fs.ErrNotExist) {
+			if err = s.create(path); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -246,13 +269,10 @@ func (s *Store) lock(ctx context.Context, path string, flags int) (*os.File, err
 		if err == nil && locked {
 			var in bool
 			if in, err = inPlace(f, path); in {
-				if flags&os.O_CREATE != 0 {
-					_ = s.allow(f) // only its owner can
-				}
 				return f, nil
 			}
 		}
-		_ = f.Close()
+		unlock(f)
 		if err != nil {
 			return nil, err
 		}
@@ -266,6 +286,23 @@ func (s *Store) lock(ctx context.Context, path string, flags int) (*os.File, err
 				path, ctx.Err())
 		}
 	}
+}
+
+// create makes an empty file, unless there is one already. It comes to its place when it has its rights: a process that
+// is killed before would otherwise leave one that no other user of the group could open.
+func (s *Store) create(path string) error {
+	f, err := os.CreateTemp(s.dir, filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if err := errors.Join(s.allow(f), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // inPlace reports whether f is the file of that path.

@@ -195,58 +195,156 @@ func TestStoppedWriter(t *testing.T) {
 	}
 }
 
-// Two generations of a directory do not exclude each other, so a process that has the former one refuses to go on.
+// Two generations of a directory do not exclude each other. A process that has the former one acquires nothing, and
+// whoever holds a lock there learns with the next renewal that it is lost.
 func TestDirectoryIsReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
 	l := client(t, dir)
-	lease := lock(t, l)
+	first, err := l.TryLock(t.Context(), "first", locker.NoRenewal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := l.TryLock(t.Context(), "second", locker.NoRenewal())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
 	fails(t, l, "no such file or directory", "make the directory again")
+	if err := first.Extend(t.Context()); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("no directory: %v", err)
+	}
 	unlock(t, lock(t, client(t, dir)))
 	fails(t, l, "is not the one that was opened", "restart the program")
-	if err := lease.Unlock(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
-		t.Error(err)
+	if err := second.Extend(t.Context()); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("another directory: %v", err)
 	}
 	if err := errors.Join(os.RemoveAll(dir), os.Rename(dir+".away", dir)); err != nil {
 		t.Fatal(err)
 	}
-	steady.Unlock(t, lease)
+	steady.Unlock(t, lock(t, l))
 }
 
-// Users of one group share a directory that has the mode for it, whatever their umasks are.
+// If it cannot be told whether the directory is still there, its locks are not lost.
+func TestDirectoryCannotBeReached(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "disk")
+	l := client(t, filepath.Join(base, "locks"))
+	lease := lock(t, l, locker.NoRenewal())
+	if err := errors.Join(os.Rename(base, base+".away"), os.WriteFile(base, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Extend(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
+		t.Error(err)
+	}
+	if err := errors.Join(os.Remove(base), os.Rename(base+".away", base)); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Extend(t.Context()); err != nil {
+		t.Error(err)
+	}
+	unlock(t, lease)
+}
+
+// A process that is being started has copies of all descriptors. They keep no file locked.
+func TestCopiesOfDescriptors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	write(t, path, "")
+	locks := func() *os.File {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := file.TryLock(f); !ok || err != nil {
+			t.Fatalf("the file is locked: %v, %v", ok, err)
+		}
+		return f
+	}
+	f := locks()
+	fd, err := syscall.Dup(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	file.Unlock(f)
+	file.Unlock(locks())
+}
+
+// Users of one group share a directory that has the mode for it, whatever their umasks are. Those who may only read it
+// get no rights: whoever reads a file could lock it for ever.
 func TestGroups(t *testing.T) {
 	umask := syscall.Umask(0o077)
 	defer syscall.Umask(umask)
+	for mode, want := range map[fs.FileMode]fs.FileMode{0o775 | fs.ModeSetgid: 0o660, 0o755: 0o600} {
+		dir := filepath.Join(t.TempDir(), "locks")
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, mode)); err != nil {
+			t.Fatal(err)
+		}
+		l := client(t, dir)
+		for range 2 { // Create and Replace
+			lease := lock(t, l)
+			if info, err := os.Stat(filepath.Join(dir, "lock=3ak")); err != nil || info.Mode().Perm() != want {
+				t.Errorf("in a directory with the mode %v, the file has %v, %v; want %v", mode, info.Mode(), err, want)
+			}
+			unlock(t, lease)
+		}
+	}
+}
+
+// A file comes to its place with its rights. If its maker is killed before it has given them, nobody else in the group
+// could open it.
+func TestFilesComeWithTheirRights(t *testing.T) {
+	umask := syscall.Umask(0o077)
+	defer syscall.Umask(umask)
 	dir := filepath.Join(t.TempDir(), "locks")
-	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o775|fs.ModeSetgid)); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o770|fs.ModeSetgid)); err != nil {
 		t.Fatal(err)
 	}
-	l := client(t, dir)
-	for range 2 { // Create and Replace
-		lease := lock(t, l)
-		if info, err := os.Stat(filepath.Join(dir, "lock=3ak")); err != nil || info.Mode().Perm() != 0o660 {
-			t.Errorf("the file has the mode %v, %v", info.Mode(), err)
+	s := open(t, dir)
+	defer s.Close()
+	for i := range 100 {
+		name := fmt.Sprint("k", i)
+		modes := make(chan fs.FileMode, 1)
+		go func() {
+			for t.Context().Err() == nil {
+				if info, err := os.Stat(filepath.Join(dir, name)); err == nil {
+					modes <- info.Mode().Perm()
+					return
+				}
+			}
+		}()
+		if _, err := s.Create(t.Context(), name, []byte("{}")); err != nil {
+			t.Fatal(err)
 		}
-		unlock(t, lease)
+		if mode := <-modes; mode != 0o660 {
+			t.Fatalf("file %d had the mode %v", i, mode)
+		}
+	}
+	if got := names(t, dir); len(got) != 100 {
+		t.Errorf("there are %d files", len(got))
 	}
 }
 
 func TestDirectoriesThatAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "file"), "")
-	everybodys := filepath.Join(dir, "everybody's")
-	if err := errors.Join(os.Mkdir(everybodys, 0o700), os.Chmod(everybodys, 0o777|fs.ModeSticky)); err != nil {
-		t.Fatal(err)
+	with := func(name string, mode fs.FileMode) string {
+		dir := filepath.Join(dir, name)
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, mode)); err != nil {
+			t.Fatal(err)
+		}
+		return dir
 	}
+	groups := with("a group's, whose files are not", 0o770)
 	for dir, want := range map[string]string{
-		"":                         "the name of the directory is empty",
-		everybodys:                 "every user of this machine may write in it",
+		"":                                       "the name of the directory is empty",
+		with("everybody's", 0o777|fs.ModeSticky): "every user of this machine may write in it",
+		with("a group's", 0o770|fs.ModeSetgid|fs.ModeSticky): "not replace the files of others",
+		groups:                     "could not read the files",
 		filepath.Join(dir, "file"): "not a directory",
 		"/proc":                    "of type 0x9fa0, which other machines may share",
 	} {
-		if dir == "/proc" && runtime.GOOS != "linux" {
+		if (dir == "/proc" || dir == groups) && runtime.GOOS != "linux" {
 			continue
 		}
 		if _, err := file.Open(dir); err == nil || !strings.Contains(err.Error(), want) {
@@ -265,7 +363,7 @@ func TestRootAndTheDirectoryOfAnotherUser(t *testing.T) {
 		return
 	}
 	for mode, want := range map[fs.FileMode]string{
-		0o700: "it belongs to another user", 0o755: "run as that user", 0o770: "",
+		0o700: "it belongs to another user", 0o755: "run as that user", 0o770 | fs.ModeSetgid: "",
 	} {
 		if err := errors.Join(os.Chown(dir, 65534, 0), os.Chmod(dir, mode)); err != nil {
 			t.Fatal(err)
@@ -284,7 +382,8 @@ func TestRootAndTheDirectoryOfAnotherUser(t *testing.T) {
 func TestAdvice(t *testing.T) {
 	for err, want := range map[error]string{
 		syscall.EACCES: "let this user read and write", syscall.EROFS: "can be written", syscall.ENOSPC: "make room",
-		syscall.EMFILE: "ulimit -n", syscall.EDQUOT: "quota", syscall.ENOENT: "make the directory again",
+		syscall.EMFILE: "ulimit -n", syscall.ENFILE: "fs.file-max", syscall.EDQUOT: "quota",
+		syscall.ENOENT: "make the directory again",
 	} {
 		err = fmt.Errorf("open: %w", &fs.PathError{Op: "open", Path: "/x", Err: err})
 		if got := file.Advised(err); !errors.Is(got, err) || !strings.Contains(got.Error(), want) {

@@ -27,6 +27,7 @@ var advice = map[error]string{
 	unix.ENOSPC:      "make room on the disk",
 	unix.EDQUOT:      "raise the quota of this user",
 	unix.EMFILE:      "raise the limit of open files (ulimit -n)",
+	unix.ENFILE:      "raise the limit of open files of this machine (fs.file-max)",
 }
 
 // owner returns the user id of the owner of a file.
@@ -45,6 +46,13 @@ func tryLock(f *os.File) (bool, error) {
 			return false, &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
 		}
 	}
+}
+
+// unlock unlocks a file and closes it. Closing alone is not enough: a process that is just being started has a copy
+// until it runs its program, and the kernel would wait for that one, too.
+func unlock(f *os.File) {
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	_ = f.Close()
 }
 
 // monotonic returns the time of the clock by which package time counts monotonic time. It stands still while the

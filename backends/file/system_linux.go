@@ -1,9 +1,7 @@
 package file
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -16,41 +14,52 @@ const monotonicClock = unix.CLOCK_MONOTONIC
 // initialTimeNamespace is the one that a machine has from its start. Its number is the same on all machines.
 const initialTimeNamespace = "time:[4026531834]"
 
+var proc = "/proc" // but in tests
+
 // bootID returns the id that the kernel has got at its start. It returns nothing if the processes with that id may have
 // different clocks, or those with one clock different ids:
 //
-//   - In a time namespace, clocks have an offset.
-//   - systemd-nspawn covers the file by another one, with an id for the container.
-func bootID() string { return bootIDIn("/proc") }
-
-func bootIDIn(proc string) string {
+//   - In a time namespace, clocks have an offset. A kernel that shows none may be that of gVisor, where each container
+//     has an id of its own.
+//   - systemd-nspawn and LXC cover the file by another one, with an id for the container. Others cover it by the file
+//     uuid beside it, which is another one each time.
+func bootID() string {
 	namespace, err := os.Readlink(proc + "/self/ns/time")
-	if errors.Is(err, fs.ErrNotExist) { // a kernel before 5.6, or no /proc
-		_, err = os.Readlink(proc + "/self/ns/pid")
-		namespace = initialTimeNamespace
-	}
 	if err != nil || namespace != initialTimeNamespace {
 		return ""
 	}
-	f, err := os.Open(proc + "/sys/kernel/random/boot_id")
+	path := proc + "/sys/kernel/random/boot_id"
+	id := kernelsText(path)
+	if kernelsText(path) != id {
+		return ""
+	}
+	return id
+}
+
+// kernelsText returns the text of a file of the kernel, or nothing. Package os would take longer, to watch the file.
+func kernelsText(path string) string {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
+	defer unix.Close(fd)
 	var at unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &at); err != nil || uint32(at.Type) != unix.PROC_SUPER_MAGIC {
+	if err := unix.Fstatfs(fd, &at); err != nil || uint32(at.Type) != unix.PROC_SUPER_MAGIC {
 		return ""
 	}
-	id, err := io.ReadAll(io.LimitReader(f, 64))
+	var text [64]byte
+	n, err := unix.Read(fd, text[:])
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(id))
+	return strings.TrimSpace(string(text[:n]))
 }
 
 // locals are the types of file systems of one machine. Others are refused, because it is not known whether another
 // machine has the same files: its processes would neither exclude those of this machine, nor be among those that a
-// restart of this machine has ended. FUSE is among the others, for it also stands for sshfs and virtiofs.
+// restart of this machine has ended. FUSE is among the others, for it also stands for sshfs and virtiofs, and eCryptfs,
+// which may lie over NFS. An overlay is not, although its layer for writing may be on another file system, or that of a
+// container, which is shared with nobody.
 var locals = map[uint32]bool{
 	unix.EXT4_SUPER_MAGIC:      true, // and ext2 and ext3
 	unix.XFS_SUPER_MAGIC:       true,
@@ -58,7 +67,6 @@ var locals = map[uint32]bool{
 	unix.F2FS_SUPER_MAGIC:      true,
 	unix.REISERFS_SUPER_MAGIC:  true,
 	unix.NILFS_SUPER_MAGIC:     true,
-	unix.ECRYPTFS_SUPER_MAGIC:  true,
 	unix.TMPFS_MAGIC:           true,
 	unix.RAMFS_MAGIC:           true,
 	unix.OVERLAYFS_SUPER_MAGIC: true,
@@ -76,7 +84,7 @@ func local(dir *os.File) error {
 	}
 	if kind := uint32(at.Type); !locals[kind] {
 		return fmt.Errorf("it is on a file system of type %#x, which other machines may share: give a directory on a local "+
-			"disk or in memory, such as /run/myapp", kind)
+			"disk, such as /var/lib/myapp", kind)
 	}
 	return nil
 }

@@ -19,17 +19,16 @@ func TestBootID(t *testing.T) {
 	}
 	id := strings.TrimSpace(string(own))
 	for name, c := range map[string]struct {
-		time, pid, file string // the namespaces and the file of the id; empty: there is none
-		want            string
+		time, file string // the namespace and the file of the id; empty: there is none
+		want       string
 	}{
-		"the kernel's":                 {initial, "pid:[1]", kernels, id},
-		"in a time namespace":          {"time:[1]", "pid:[1]", kernels, ""},
-		"a kernel that has none":       {"", "pid:[1]", kernels, id},
-		"namespaces are not shown":     {"", "", kernels, ""},
-		"another one covers the file":  {initial, "pid:[1]", "covered", ""},
-		"the file may not be read":     {initial, "pid:[1]", "", ""},
-		"the file is a directory":      {initial, "pid:[1]", "/proc", ""},
-		"a process in a PID namespace": {initial, "pid:[2]", kernels, id},
+		"the kernel's":                {initial, kernels, id},
+		"in a time namespace":         {"time:[1]", kernels, ""},
+		"a kernel that shows none":    {"", kernels, ""}, // as in gVisor
+		"another one covers the file": {initial, "covered", ""},
+		"random ids cover the file":   {initial, "/proc/sys/kernel/random/uuid", ""},
+		"there is no file":            {initial, "", ""},
+		"the file is a directory":     {initial, "/proc", ""},
 	} {
 		proc := t.TempDir()
 		ns, random := filepath.Join(proc, "self/ns"), filepath.Join(proc, "sys/kernel/random")
@@ -37,9 +36,7 @@ func TestBootID(t *testing.T) {
 		if c.time != "" {
 			err = errors.Join(err, os.Symlink(c.time, filepath.Join(ns, "time")))
 		}
-		if c.pid != "" {
-			err = errors.Join(err, os.Symlink(c.pid, filepath.Join(ns, "pid")))
-		}
+		err = errors.Join(err, os.Symlink("pid:[1]", filepath.Join(ns, "pid")))
 		switch at := filepath.Join(random, "boot_id"); c.file {
 		case "":
 		case "covered":
@@ -50,8 +47,27 @@ func TestBootID(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := file.BootIDIn(proc); got != c.want {
+		file.SetProc(t, proc)
+		if got := file.BootID(); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// A process that is restored from a checkpoint is in a time namespace, whose clock is that of the checkpoint.
+func TestProcessIsRestored(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "locks"))
+	defer s.Close()
+	own, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if id, now := s.Clock(); err != nil || id != strings.TrimSpace(string(own)) || now <= 0 {
+		t.Errorf("the id is %q, at %v; want %s, %v", id, now, own, err)
+	}
+	ns := filepath.Join(t.TempDir(), "self/ns")
+	if err := errors.Join(os.MkdirAll(ns, 0o700), os.Symlink("time:[1]", filepath.Join(ns, "time"))); err != nil {
+		t.Fatal(err)
+	}
+	file.SetProc(t, filepath.Join(ns, "../.."))
+	if id, _ := s.Clock(); id != "" {
+		t.Errorf("the id is %q afterwards", id)
 	}
 }

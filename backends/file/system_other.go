@@ -18,6 +18,7 @@ func supported() error {
 
 func open(string, int, fs.FileMode) (*os.File, error) { return nil, supported() }
 func tryLock(*os.File) (bool, error)                  { return false, supported() }
+func unlock(*os.File)                                 {}
 func monotonic() (time.Duration, error)               { return 0, supported() }
 func bootID() string                                  { return "" }
 func owner(fs.FileInfo) int                           { return 0 }

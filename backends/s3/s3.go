@@ -6,6 +6,8 @@
 //
 // With a client of its own, it writes
 //
+//	import locks3 "github.com/golocker/locker/backends/s3" // the SDK's package is called s3, too
+//
 //	l := record.New(locks3.NewStore(client, "bucket", "folder"), record.Prefix("lock:"))
 //
 // Each lock is one object, a record of package record, which says what it promises and how many requests it makes.

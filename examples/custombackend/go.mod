@@ -9,9 +9,12 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
+	github.com/golocker/locker/backends/mysql v0.0.0 // indirect
 	github.com/golocker/locker/backends/postgres v0.0.0 // indirect
 	github.com/golocker/locker/drivers/valkey v0.0.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
@@ -36,7 +39,7 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260803160001-6ac0973c030d // indirect
 	google.golang.org/grpc v1.83.2 // indirect
-	google.golang.org/protobuf v1.36.11 // indirect
+	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // indirect
 )
 
 require (
@@ -68,3 +71,5 @@ replace github.com/golocker/locker/backends/nats => ../../backends/nats
 replace github.com/golocker/locker/backends/postgres => ../../backends/postgres
 
 replace github.com/golocker/locker/backends/etcd => ../../backends/etcd
+
+replace github.com/golocker/locker/backends/mysql => ../../backends/mysql

@@ -270,7 +270,7 @@ func heldError(p script.Position) *locker.HeldError {
 // pause is how long to wait for a notification before the request that follows the answer p.
 func (w *waiter) pause(p script.Position) time.Duration {
 	if p.More {
-		return 0
+		return time.Millisecond // not none: something in the place of the server may say so for ever
 	}
 	d := script.ClaimWindow*3/4 + rand.N(script.ClaimWindow/2)
 	switch {

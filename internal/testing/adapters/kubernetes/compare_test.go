@@ -6,9 +6,6 @@ package kubernetes_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -86,99 +83,14 @@ func TestRulesOfStoresOnTheFakeClient(t *testing.T) {
 	})
 }
 
-// pair is a store on the server of kubetest, and one on the fake client, in which the same was done.
-type pair struct {
-	t        *testing.T
-	stores   [2]record.Store
-	versions [2]map[string][]string // that each record has had, in both at the same places
-}
-
-// outcome is that of a call, as far as both must agree.
-func outcome(version string, err error) string {
-	switch {
-	case errors.Is(err, record.ErrConflict):
-		return "conflict"
-	case err != nil:
-		return "error"
-	case version == "":
-		return "none"
-	}
-	return "done"
-}
-
-// do calls both stores, and compares.
-func (p *pair) do(what, name string, call func(i int) (text, version string, err error)) {
-	p.t.Helper()
-	var said [2]string
-	for i := range p.stores {
-		text, version, err := call(i)
-		said[i] = outcome(version, err)
-		if err == nil && version != "" {
-			known := p.versions[i][name]
-			at := slices.Index(known, version)
-			if at < 0 {
-				at = len(known)
-				p.versions[i][name] = append(known, version)
-			}
-			said[i] += fmt.Sprintf(" %s, version %d", text, at)
-		}
-	}
-	if said[0] != said[1] {
-		p.t.Fatalf("%s: the server says %q, and the fake client %q", what, said[0], said[1])
-	}
-}
-
-// Requests in a random order, with versions that are right, old, or of another record, and records that are deleted.
 func TestTheServerDoesWhatTheFakeClientDoes(t *testing.T) {
 	s, f := kubetest.Start(t), newFakes()
 	leases := typed(t, s).Leases(kubetest.Namespace)
-	p := &pair{
-		t: t, stores: [2]record.Store{kubernetes.NewStore(leases), kubernetes.NewStore(f)},
-		versions: [2]map[string][]string{{}, {}},
-	}
-	names := []string{"a", "b", "c"}
-	rng := rand.New(rand.NewPCG(1, 2))
-	done := map[string]int{}
-	for n := range 3000 {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		name := names[rng.IntN(len(names))]
-		text := fmt.Sprintf(`{"locker":1,"state":"free","last":1,"nonce":"%d"}`, n)
-		switch kind := rng.IntN(20); {
-		case kind == 0:
-			s.Delete(name)
-			f.remove(t, name)
-			done["delete"]++
-		case kind < 6:
-			p.do("Get", name, func(i int) (string, string, error) {
-				got, version, err := p.stores[i].Get(ctx, name)
-				return string(got), version, err
-			})
-			done["get"]++
-		case kind < 9:
-			p.do("Create", name, func(i int) (string, string, error) {
-				version, err := p.stores[i].Create(ctx, name, []byte(text))
-				return text, version, err
-			})
-			done["create"]++
-		default:
-			of := name
-			if kind == 19 {
-				of = names[rng.IntN(len(names))]
-			}
-			known := len(p.versions[0][of])
-			if known == 0 {
-				break
-			}
-			at := known - 1 - min(rng.IntN(4)*rng.IntN(2), known-1) // mostly the last one
-			p.do("Replace", name, func(i int) (string, string, error) {
-				version, err := p.stores[i].Replace(ctx, name, p.versions[i][of][at], []byte(text))
-				return text, version, err
-			})
-			done["replace"]++
-		}
-		cancel()
-	}
-	t.Logf("requests: %v", done)
+	stores := [2]record.Store{kubernetes.NewStore(leases), kubernetes.NewStore(f)}
+	kubetest.Compare(t, stores, func(name string) {
+		s.Delete(name)
+		f.remove(t, name)
+	})
 }
 
 // The resource lock of client-go's electors takes a Lease whose lock is free, and is not disturbed after that. As long
