@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/smithy-go/logging"
 
@@ -22,23 +24,23 @@ import (
 )
 
 // Config is the section dynamodb, of URLs such as dynamodb://locks?region=eu-west-1, and of LOCKER_DYNAMODB_TABLE and
-// so on. What is not given comes from where the AWS SDK looks for it: variables such as AWS_REGION and
-// AWS_ACCESS_KEY_ID, profiles, and the role of the machine or of the pod.
+// so on. What is not given comes from where AWS's SDK looks: variables such as AWS_REGION, files of profiles, and the
+// role of the machine.
 type Config struct {
-	// Table is the name of the table, which must exist; see the package.
-	Table string `yaml:"table,omitempty" json:"table,omitempty" url:"-"`
-	// Region is that of the table.
+	// Table is the name of the table.
+	Table string `yaml:"table" json:"table" url:"-"`
+	// Region is that of the table. With an endpoint, it may be left out if the server does not care.
 	Region string `yaml:"region,omitempty" json:"region,omitempty"`
-	// Endpoint is the URL of a server instead of that of the region, such as http://127.0.0.1:4567.
+	// Endpoint is the URL of a server that is not Amazon's, such as http://dynamodb:8000.
 	Endpoint string `yaml:"endpoint,omitempty" json:"endpoint,omitempty"`
-	// Username is the ID of an access key, and Password, or the content of PasswordFile without its trailing newline, its
-	// secret. The file is read for each request, as config.Config.Credentials is called for each.
-	Username     string        `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
-	Password     config.Secret `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
-	PasswordFile string        `yaml:"password_file,omitempty" json:"password_file,omitempty"`
-	// Poll is the longest pause between two looks of a waiter; see [record.Poll]. Zero: 1 s.
+	// AccessKeyID and SecretAccessKey authenticate requests. If they are empty, and there is no config.Config.Credentials,
+	// the SDK looks for credentials itself. Of config.Config.Credentials, the username is the ID of an access key, and the
+	// password its secret. It is called when a request needs credentials, and they are older than a minute.
+	AccessKeyID     string        `yaml:"access_key_id,omitempty" json:"access_key_id,omitempty" url:"-"`
+	SecretAccessKey config.Secret `yaml:"secret_access_key,omitempty" json:"secret_access_key,omitempty" url:"-"`
+	// Poll is the longest pause between two looks of a waiter; see [record.Poll]. Zero: [record.DefaultPoll].
 	Poll config.Duration `yaml:"poll,omitempty" json:"poll,omitempty"`
-	// Timeout bounds a call, which makes one request or a few; see [record.Timeout]. Zero: 5 s.
+	// Timeout bounds a call, which makes one request or a few; see [record.Timeout]. Zero: [record.DefaultTimeout].
 	Timeout config.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 
 	credentials config.Credentials `yaml:"-" json:"-"` // those of the program; nil if there are none
@@ -49,13 +51,15 @@ func init() {
 		Parse: func(s *Config, at config.Location, report config.Report) {
 			s.Table = at.Host
 			if strings.Trim(at.Path, "/") != "" {
-				report("table", errors.New("a URL has no path: write dynamodb://table?region=eu-west-1"))
+				report("table", errors.New("a URL has no path: write dynamodb://table"))
 			}
 		},
 		Format:      func(s *Config) config.Location { return config.Location{Host: s.Table} },
 		Check:       (*Config).check,
 		Credentials: func(s *Config, f config.Credentials) { s.credentials = f },
-		Open:        func(ctx context.Context, s *Config, p string) (*locker.Client, error) { return s.open(ctx, p) },
+		Open: func(ctx context.Context, s *Config, prefix string) (*locker.Client, error) {
+			return s.open(ctx, prefix)
+		},
 	})
 }
 
@@ -64,24 +68,21 @@ var tableRE = regexp.MustCompile(`^[a-zA-Z0-9_.-]{3,255}$`)
 func (s *Config) check(report config.Report) {
 	switch {
 	case s.Table == "":
-		report("table", errors.New("missing: write dynamodb://table?region=eu-west-1"))
+		report("table", errors.New("missing: write dynamodb://table"))
 	case !tableRE.MatchString(s.Table):
-		report("table", errors.New("3 to 255 letters, digits, _, . and - are expected"))
+		report("table", errors.New("3 to 255 letters, digits, _, . and - are expected, and no ARN"))
 	}
 	if s.Endpoint != "" {
 		u, err := url.Parse(s.Endpoint)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-			report("endpoint", errors.New("not a URL such as http://127.0.0.1:4567"))
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
+			report("endpoint", errors.New("write http://host:8000 or https://host"))
 		}
 	}
-	switch password := s.Password != "" || s.PasswordFile != ""; {
-	case s.Password != "" && s.PasswordFile != "":
-		report("password_file", errors.New("there is a password, too: remove one of them"))
-	case s.Username == "" && password:
-		report("username", errors.New("missing, although there is a password: give the ID of the access key"))
-	case s.Username != "" && !password:
-		report("password", errors.New("missing, although there is a username: give the secret of the access key, or a "+
-			"password_file"))
+	switch {
+	case s.AccessKeyID == "" && s.SecretAccessKey != "":
+		report("access_key_id", errors.New("missing, although there is a secret_access_key"))
+	case s.AccessKeyID != "" && s.SecretAccessKey == "":
+		report("secret_access_key", errors.New("missing, although there is an access_key_id"))
 	}
 }
 
@@ -89,44 +90,52 @@ func (s *Config) check(report config.Report) {
 // answers that the table has no capacity would take longer than a call, whose error would then not say why.
 const attempts = 2
 
-// open makes a client for the table, which asks no server yet.
+// open makes a client. It reads the variables and files of the SDK, and asks no server.
 func (s *Config) open(ctx context.Context, prefix string) (*locker.Client, error) {
 	opts := []func(*awsconfig.LoadOptions) error{
-		awsconfig.WithHTTPClient(awshttp.NewBuildableClient()),
-		awsconfig.WithLogger(logging.Nop{}), // by default, warnings are printed
+		awsconfig.WithLogger(logging.Nop{}), // the SDK's own one prints warnings
 	}
 	if s.Region != "" {
 		opts = append(opts, awsconfig.WithRegion(s.Region))
 	}
-	login, err := s.login()
-	if err != nil {
-		return nil, err
-	}
-	if login != nil {
-		opts = append(opts, awsconfig.WithCredentialsProvider(login))
-	}
-	cfg, err := awsconfig.LoadDefaultConfig(ctx, opts...)
 	switch {
-	case err != nil:
+	case s.credentials != nil && s.AccessKeyID != "":
+		return nil, errors.New("dynamodb.access_key_id: there is a function for credentials, too: remove one of them")
+	case s.credentials != nil:
+		opts = append(opts, awsconfig.WithCredentialsProvider(aws.CredentialsProviderFunc(s.ask)))
+	case s.AccessKeyID != "":
+		opts = append(opts, awsconfig.WithCredentialsProvider(
+			credentials.NewStaticCredentialsProvider(s.AccessKeyID, s.SecretAccessKey.Reveal(), "")))
+	}
+	loaded, err := awsconfig.LoadDefaultConfig(ctx, opts...)
+	if err != nil {
 		return nil, fmt.Errorf("dynamodb: %w", err)
-	case cfg.Region == "":
-		return nil, errors.New("dynamodb.region: missing: give it here, in AWS_REGION or in a profile")
 	}
-	if login == nil {
-		cfg.Credentials = explained(cfg.Credentials)
+	if s.credentials == nil && s.AccessKeyID == "" {
+		loaded.Credentials = searched(loaded.Credentials)
 	}
-	transport := cfg.HTTPClient.(*awshttp.BuildableClient).GetTransport() // with the authorities of AWS_CA_BUNDLE
-	cfg.HTTPClient = &http.Client{Transport: transport}                   // whose connections can be closed
-	client := sdk.NewFromConfig(cfg, func(o *sdk.Options) {
+	transport := s.transport(loaded)
+	client := sdk.NewFromConfig(loaded, func(o *sdk.Options) {
 		if s.Endpoint != "" {
 			o.BaseEndpoint = &s.Endpoint
+		}
+		if o.Region == "" && o.BaseEndpoint != nil {
+			o.Region = "us-east-1" // other servers have this one unless they are told otherwise
 		}
 		if o.RetryMaxAttempts == 0 {
 			o.RetryMaxAttempts = attempts
 		}
+		o.HTTPClient = &http.Client{
+			Transport: transport,
+			// A request is signed for its host.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
 	})
-	return record.New(&owner{NewStore(client, s.Table, prefix), transport}, record.Poll(time.Duration(s.Poll)),
-		record.Timeout(time.Duration(s.Timeout))), nil
+	if client.Options().Region == "" {
+		return nil, errors.New("dynamodb.region: missing: give that of the table, or set AWS_REGION")
+	}
+	return record.New(&owner{NewStore(client, s.Table), transport}, record.Prefix(prefix),
+		record.Poll(time.Duration(s.Poll)), record.Timeout(time.Duration(s.Timeout))), nil
 }
 
 // owner is a Store with connections of its own.
@@ -135,46 +144,58 @@ type owner struct {
 	transport *http.Transport
 }
 
-// Close implements io.Closer for a Backend.
+// Close implements io.Closer.
 func (o *owner) Close() error {
 	o.transport.CloseIdleConnections()
 	return nil
 }
 
-// login returns the credentials of the configuration or of the program, or nil if there are none.
-func (s *Config) login() (aws.CredentialsProvider, error) {
-	get := s.credentials
-	switch {
-	case get != nil:
-	case s.PasswordFile != "":
-		secret, err := config.PasswordFile(s.PasswordFile)
-		if err != nil {
-			return nil, fmt.Errorf("dynamodb.password_file: %w", err)
-		}
-		get = func(context.Context) (string, string, error) { return s.Username, secret(), nil }
-	case s.Username != "":
-		get = func(context.Context) (string, string, error) { return s.Username, s.Password.Reveal(), nil }
-	default:
-		return nil, nil
+// transport returns that of the SDK, which may trust the authorities of AWS_CA_BUNDLE, with other limits. A server that
+// hangs is left after half of the time that a call has, so that the SDK asks another one once more.
+func (s *Config) transport(loaded aws.Config) *http.Transport {
+	client, ok := loaded.HTTPClient.(*awshttp.BuildableClient)
+	if !ok {
+		client = awshttp.NewBuildableClient()
 	}
-	return aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
-		id, secret, err := get(ctx)
-		if err != nil {
-			return aws.Credentials{}, fmt.Errorf("credentials: %w", err)
-		}
-		// The cache of the SDK, which calls this for several requests at once, forgets at once what has expired.
-		return aws.Credentials{AccessKeyID: id, SecretAccessKey: secret, CanExpire: true, Expires: time.Now()}, nil
-	}), nil
+	half := record.DefaultTimeout / 2
+	if s.Timeout > 0 {
+		half = time.Duration(s.Timeout) / 2
+	}
+	t := client.WithDialerOptions(func(d *net.Dialer) { d.Timeout = half }).GetTransport()
+	t.ResponseHeaderTimeout = half
+	// A request that was given up does not close a connection of HTTP/2, so that a dead one would be used again.
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: half, PingTimeout: half}
+	return t
 }
 
-// explained says what to do if the SDK finds no credentials.
-func explained(from aws.CredentialsProvider) aws.CredentialsProvider {
+// keepCredentials is for how long the Client uses what the program's function for credentials has returned. Other
+// backends call it for each new connection. Here each request is signed, whichever connection takes it.
+const keepCredentials = time.Minute
+
+// ask calls the program's function for credentials. The SDK calls it once at a time.
+func (s *Config) ask(ctx context.Context) (aws.Credentials, error) {
+	ctx, cancel := context.WithTimeout(ctx, record.DefaultTimeout)
+	defer cancel()
+	id, secret, err := s.credentials(ctx)
+	if err == nil && (id == "" || secret == "") {
+		err = errors.New("the access key or its secret is empty")
+	}
+	if err != nil {
+		return aws.Credentials{}, fmt.Errorf("config.Config.Credentials: %w", err)
+	}
+	return aws.Credentials{
+		AccessKeyID: id, SecretAccessKey: secret, CanExpire: true, Expires: time.Now().Add(keepCredentials),
+	}, nil
+}
+
+// searched adds to the error of the SDK that it finds no credentials where to give them.
+func searched(by aws.CredentialsProvider) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
-		c, err := from.Retrieve(ctx)
+		found, err := by.Retrieve(ctx)
 		if err != nil {
-			err = fmt.Errorf("%w: give a username and a password, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or "+
-				"a role", err)
+			err = fmt.Errorf("%w: give access_key_id and secret_access_key, or what AWS's SDK looks for: variables such as "+
+				"AWS_ACCESS_KEY_ID, a profile, or the role of this machine", err)
 		}
-		return c, err
+		return found, err
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"go.uber.org/goleak"
@@ -25,18 +23,6 @@ import (
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/record"
 )
-
-const secret = "a/secret+key"
-
-// lets lets in requests that are signed with one access key, and refuses others as DynamoDB does.
-func lets(key *atomic.Pointer[string]) func(request) *answer {
-	return func(q request) *answer {
-		if q.key != *key.Load() {
-			return refusal("UnrecognizedClientException")
-		}
-		return nil
-	}
-}
 
 func write(t *testing.T, path, text string) string {
 	t.Helper()
@@ -69,92 +55,105 @@ func open(t *testing.T, c *config.Config) *config.Opened {
 	return l
 }
 
-// The same table by a URL, in a file, in the environment and with a client of the program's own. A lock of one is held
-// for the others.
+// The same locks by a URL, in a file, in the environment, and by a client of the program's own. A lock of one is held
+// for the others. Credentials that are not given are those of the SDK.
 func TestFourWays(t *testing.T) {
 	t.Parallel()
 	s := dynamotest.Start(t)
 	s.Table(t, "locks")
-	user := new(atomic.Pointer[string])
-	user.Store(aws.String("id"))
-	endpoint := front(t, s.URL(), lets(user))
-	dir := t.TempDir()
-	inFile, err := config.Load(write(t, filepath.Join(dir, "locker.yaml"), "backend: dynamodb\nttl: 5s\ndynamodb:\n  "+
-		"table: locks\n  region: "+region+"\n  endpoint: "+endpoint+"\n  username: id\n  password_file: "+
-		write(t, filepath.Join(dir, "password"), secret+"\n")+"\n  poll: 500ms\n"))
+	var who atomic.Pointer[string] // the access key of the last request
+	endpoint := front(t, s.URL(), func(q request) *answer {
+		who.Store(&q.key)
+		return nil
+	})
+	text := "backend: dynamodb\nttl: 5s\ndynamodb:\n  table: locks\n  region: " + region + "\n  endpoint: " + endpoint +
+		"\n  access_key_id: AKIDFILE\n  secret_access_key: hunter2\n  poll: 500ms\n  timeout: 10s\n"
+	inFile, err := config.Load(write(t, filepath.Join(t.TempDir(), "locker.yaml"), text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	inEnv := new(config.Config)
 	err = inEnv.Overlay([]string{
 		"LOCKER_BACKEND=dynamodb", "LOCKER_DYNAMODB_TABLE=locks", "LOCKER_DYNAMODB_REGION=" + region,
-		"LOCKER_DYNAMODB_ENDPOINT=" + endpoint, "LOCKER_DYNAMODB_USERNAME=id", "LOCKER_DYNAMODB_PASSWORD=" + secret,
+		"LOCKER_DYNAMODB_ENDPOINT=" + endpoint, "LOCKER_DYNAMODB_ACCESS_KEY_ID=AKIDVAR",
+		"LOCKER_DYNAMODB_SECRET_ACCESS_KEY=hunter2",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	inURL := parse(t, "dynamodb://id:"+url.QueryEscape(secret)+"@locks?region="+region+"&endpoint="+endpoint+
-		"&timeout=10s")
-	own := record.New(dynamodb.NewStore(connect(t, endpoint), "locks", prefix))
+	inURL := parse(t, "dynamodb://locks?region="+region+"&endpoint="+endpoint+"&timeout=10s")
+	own := record.New(dynamodb.NewStore(connect(t, endpoint), "locks"), record.Prefix(prefix))
 	defer own.Close()
 	defer steady.Unlock(t, steady.Lock(t, own, "k", locker.TTL(time.Hour)))
-	for way, c := range map[string]*config.Config{"file": inFile, "environment": inEnv, "URL": inURL} {
-		if text := c.String(); strings.Contains(text, "secret") || !strings.HasPrefix(text, "dynamodb://id") {
-			t.Errorf("%s: %s", way, text)
+	for user, c := range map[string]*config.Config{"AKIDFILE": inFile, "AKIDVAR": inEnv, "AKIDENV": inURL} {
+		if text := c.String(); strings.Contains(text, "hunter2") {
+			t.Errorf("%s: the secret is in %s", user, text)
 		}
 		l := open(t, c)
 		if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
-			t.Errorf("%s: %v, expected to find the lock held", way, err)
+			t.Errorf("%s: %v, expected to find the lock held", user, err)
+		}
+		if id := *who.Load(); id != user {
+			t.Errorf("the access key is %s, not %s", id, user)
 		}
 		steady.Unlock(t, steady.Lock(t, l, "another"))
 	}
 }
 
 func TestMistakes(t *testing.T) {
+	t.Parallel()
 	for url, want := range map[string]string{
-		"dynamodb://":          "table: missing: write dynamodb://table?region=eu-west-1",
+		"dynamodb://":          "table: missing: write dynamodb://table",
 		"dynamodb://ab":        "table: 3 to 255 letters",
 		"dynamodb://a,b":       "table: 3 to 255 letters",
 		"dynamodb://locks/key": "table: a URL has no path",
-		"dynamodb://locks?endpoint=127.0.0.1:4567":  "endpoint: not a URL",
-		"dynamodb://locks?endpoint=localhost":       "endpoint: not a URL",
-		"dynamodb://id@locks":                       "password: missing",
-		"dynamodb://:x@locks":                       "username: missing",
-		"dynamodb://id:x@locks?password_file=/c":    "password_file: there is a password, too",
-		"dynamodb://locks?regon=eu-west-1":          "did you mean region?",
-		"dynamodb://locks?region=eu-west-1&poll=5":  "poll: a number without a unit",
-		"dynamodb://locks?region=eu-west-1&ttl=1us": "ttl: ",
+		"dynamodb://locks?endpoint=dynamodb:8000":    "endpoint: write http://host:8000",
+		"dynamodb://locks?endpoint=localhost":        "endpoint: write http://host:8000",
+		"dynamodb://locks?endpoint=http://a:b%40h":   "endpoint: write http://host:8000",
+		"dynamodb://id:hunter2@locks":                "no username",
+		"dynamodb://locks?secret_access_key=hunter2": "unknown parameter",
+		"dynamodb://locks?regon=eu-west-1":           "did you mean region?",
+		"dynamodb://locks?region=eu-west-1&poll=5":   "poll: a number without a unit",
+		"dynamodb://locks?region=eu-west-1&ttl=1us":  "ttl: ",
 	} {
 		c, err := config.Parse(url)
 		if err == nil {
 			err = c.Validate()
 		}
-		if err == nil || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v, expected %q", url, err, want)
 		}
 	}
-	for url, want := range map[string]string{
-		"dynamodb://locks": "dynamodb.region: missing",
-		"dynamodb://id@locks?region=eu-west-1&password_file=/none": "dynamodb.password_file: file not found",
+	for name, want := range map[string]string{
+		"ACCESS_KEY_ID": "secret_access_key: missing", "SECRET_ACCESS_KEY": "access_key_id: missing",
 	} {
-		if _, err := parse(t, url).Open(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, expected %q", url, err, want)
+		c := new(config.Config)
+		err := c.Overlay([]string{
+			"LOCKER_BACKEND=dynamodb", "LOCKER_DYNAMODB_TABLE=locks", "LOCKER_DYNAMODB_" + name + "=hunter2",
+		})
+		if err == nil {
+			err = c.Validate()
 		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("only %s: %v, expected %q", name, err, want)
+		}
+	}
+	if _, err := config.Open(t.Context(), "dynamodb://locks"); err == nil ||
+		!strings.Contains(err.Error(), "dynamodb.region: missing: give that of the table, or set AWS_REGION") {
+		t.Errorf("without a region: %v", err)
 	}
 }
 
-// What a configuration does not have comes from the variables of the SDK.
+// What a configuration does not have comes from the variables of the SDK. With an endpoint, no region is needed.
 func TestVariablesOfTheSDK(t *testing.T) {
 	s := dynamotest.Start(t)
 	s.Table(t, "locks")
-	user := new(atomic.Pointer[string])
-	user.Store(aws.String("from-env"))
-	t.Setenv("AWS_REGION", region)
-	t.Setenv("AWS_ACCESS_KEY_ID", "from-env")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
-	t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", front(t, s.URL(), lets(user)))
-	l := open(t, parse(t, "dynamodb://locks"))
-	steady.Unlock(t, steady.Lock(t, l, "k"))
+	t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", s.URL())
+	for _, set := range []string{"", region} {
+		t.Setenv("AWS_REGION", set)
+		l := open(t, parse(t, "dynamodb://locks"))
+		steady.Unlock(t, steady.Lock(t, l, "k"))
+	}
 }
 
 // The SDK prints warnings by default, as about an answer without a checksum, which other servers than AWS's give.
@@ -175,7 +174,7 @@ func TestNothingIsPrinted(t *testing.T) {
 	before := os.Stderr
 	os.Stderr = printed
 	defer func() { os.Stderr = before }()
-	l := open(t, parse(t, "dynamodb://id:x@locks?region="+region+"&endpoint="+endpoint))
+	l := open(t, parse(t, "dynamodb://locks?region="+region+"&endpoint="+endpoint))
 	steady.Unlock(t, steady.Lock(t, l, "k"))
 	if text, err := os.ReadFile(printed.Name()); err != nil || len(text) > 0 {
 		t.Errorf("printed: %s, %v", text, err)
@@ -187,7 +186,7 @@ func TestCloseEndsConnections(t *testing.T) {
 	s := dynamotest.Start(t)
 	s.Table(t, "locks")
 	before := goleak.IgnoreCurrent()
-	l, err := parse(t, "dynamodb://id:x@locks?region="+region+"&endpoint="+s.URL()).Open(t.Context())
+	l, err := parse(t, "dynamodb://locks?region="+region+"&endpoint="+s.URL()).Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,16 +199,17 @@ func TestCloseEndsConnections(t *testing.T) {
 	}
 }
 
-// Each request is signed with what a file contains at that time, or with what the program's function returns. While the
-// function fails, errors say why.
-func TestCredentialsThatChange(t *testing.T) {
+// The program's function is asked for credentials when there are none that are fresh. While it fails, errors say why.
+func TestCredentialsOfTheProgram(t *testing.T) {
 	t.Parallel()
 	s := dynamotest.Start(t)
 	s.Table(t, "locks")
-	user := new(atomic.Pointer[string])
-	endpoint := front(t, s.URL(), lets(user))
-	c := parse(t, "dynamodb://locks?timeout=1m&region="+region+"&endpoint="+endpoint)
-	var now atomic.Pointer[string] // nil: there is none
+	var who atomic.Pointer[string] // the access key of the last request
+	c := parse(t, "dynamodb://locks?timeout=1m&region="+region+"&endpoint="+front(t, s.URL(), func(q request) *answer {
+		who.Store(&q.key)
+		return nil
+	}))
+	var now atomic.Pointer[string] // the access key; nil: there is none
 	hangs := make(chan struct{})
 	c.Credentials = func(context.Context) (string, string, error) {
 		switch id := now.Load(); {
@@ -219,20 +219,20 @@ func TestCredentialsThatChange(t *testing.T) {
 			<-hangs
 			return "", "", errors.New("at last")
 		default:
-			return *id, secret, nil
+			return *id, "hunter2", nil
 		}
 	}
 	l := open(t, c)
 	_, err := l.TryLock(t.Context(), "k")
-	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "the vault is sealed") {
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "the vault is sealed") ||
+		strings.Contains(err.Error(), "give access_key_id") {
 		t.Errorf("without credentials: %v", err)
 	}
-	for _, id := range []string{"one", "two"} {
-		user.Store(&id)
-		now.Store(&id)
-		steady.Unlock(t, steady.Lock(t, l, "k"))
+	now.Store(new(""))
+	if _, err := l.TryLock(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), "is empty") {
+		t.Errorf("with an empty access key: %v", err)
 	}
-	now.Store(aws.String("hangs"))
+	now.Store(new("hangs"))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	start := time.Now()
@@ -240,11 +240,29 @@ func TestCredentialsThatChange(t *testing.T) {
 		t.Errorf("while the function hangs, after %v: %v", time.Since(start), err)
 	}
 	close(hangs)
+	now.Store(new("AKIDVAULT"))
+	steady.Unlock(t, steady.Lock(t, l, "k"))
+	if id := *who.Load(); id != "AKIDVAULT" {
+		t.Errorf("the access key is %s", id)
+	}
+	own := c.Sections["dynamodb"].(*dynamodb.Config)
+	own.AccessKeyID, own.SecretAccessKey = "AKID", "hunter2"
+	if _, err := c.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "dynamodb.access_key_id") {
+		t.Errorf("credentials and a function: %v", err)
+	}
+}
 
-	c = parse(t, "dynamodb://id:x@locks?region="+region)
-	c.Credentials = func(context.Context) (string, string, error) { return "", "", nil }
-	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "there is a function for credentials, too") {
-		t.Errorf("a password and a function: %v", err)
+// What the function has returned is used for a minute.
+func TestCredentialsAreKeptForAMinute(t *testing.T) {
+	t.Parallel()
+	got, err := dynamodb.Ask(t.Context(), func(ctx context.Context) (string, string, error) {
+		if _, limited := ctx.Deadline(); !limited {
+			t.Error("the function may hang for ever")
+		}
+		return "AKIDVAULT", "hunter2", nil
+	})
+	if left := time.Until(got.Expires); err != nil || !got.CanExpire || left < 30*time.Second || left > time.Minute {
+		t.Errorf("the credentials are used for %v, %v", left, err)
 	}
 }
 
@@ -314,7 +332,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"locks", answers("ProvisionedThroughputExceededException"), []string{"PAY_PER_REQUEST"}},
 		{"locks", "http://" + nobody.Addr().String(), []string{"connection refused"}},
 	} {
-		l := open(t, parse(t, "dynamodb://id:x@"+c.table+"?region="+region+"&endpoint="+c.endpoint))
+		l := open(t, parse(t, "dynamodb://"+c.table+"?region="+region+"&endpoint="+c.endpoint))
 		_, err := l.TryLock(t.Context(), "k")
 		for _, text := range c.want {
 			if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), text) {
@@ -322,11 +340,17 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Without credentials, the error says where to put them.
+func TestNoCredentials(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
+	s := dynamotest.Start(t)
 	l := open(t, parse(t, "dynamodb://locks?region="+region+"&endpoint="+s.URL()))
-	_, err = l.TryLock(t.Context(), "k")
-	if want := "give a username and a password, AWS_ACCESS_KEY_ID"; !errors.Is(err, locker.ErrUnavailable) ||
-		!strings.Contains(err.Error(), want) {
-		t.Errorf("without credentials: %v, expected %q", err, want)
+	_, err := l.TryLock(t.Context(), "k")
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "give access_key_id") {
+		t.Errorf("%v, expected to be told where to give credentials", err)
 	}
 }
 
@@ -335,7 +359,7 @@ func TestAServerThatComesBack(t *testing.T) {
 	t.Parallel()
 	s := dynamotest.Start(t)
 	s.Table(t, "locks")
-	l := open(t, parse(t, "dynamodb://id:x@locks?region="+region+"&endpoint="+s.URL()))
+	l := open(t, parse(t, "dynamodb://locks?region="+region+"&endpoint="+s.URL()))
 	lease := steady.Lock(t, l, "k", locker.TTL(time.Hour))
 	up := s.Down()
 	if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) {

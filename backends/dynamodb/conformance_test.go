@@ -40,27 +40,7 @@ func TestRulesOfAStore(t *testing.T) {
 		table := newTable(t, s)
 		stores := make([]record.Store, n)
 		for i := range stores {
-			stores[i] = dynamodb.NewStore(connect(t, s.URL()), table, "lock:")
-		}
-		return stores
-	})
-}
-
-// Stores in one table with different prefixes have different records.
-func TestProgramsShareATable(t *testing.T) {
-	t.Parallel()
-	s := dynamotest.Start(t)
-	recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-		table := newTable(t, s)
-		other := dynamodb.NewStore(connect(t, s.URL()), table, "b:")
-		for _, name := range []string{"k", "new", "other", "a"} {
-			if _, err := other.Create(t.Context(), name, []byte("of another program")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		stores := make([]record.Store, n)
-		for i := range stores {
-			stores[i] = dynamodb.NewStore(connect(t, s.URL()), table, "a:")
+			stores[i] = dynamodb.NewStore(connect(t, s.URL()), table)
 		}
 		return stores
 	})
@@ -83,18 +63,19 @@ type sighting struct {
 	at   time.Time
 }
 
+// prefix is that of the keys.
 const prefix = "lock:"
 
-// key returns the partition key of a lock. It names records as package record does.
+// key returns the partition key of a lock, as package record names records.
 func key(of string) map[string]types.AttributeValue {
-	name := regexp.MustCompile(`[^a-z0-9_-]`).ReplaceAllStringFunc(of, func(c string) string {
+	name := regexp.MustCompile(`[^a-z0-9_-]`).ReplaceAllStringFunc(prefix+of, func(c string) string {
 		return fmt.Sprintf("=%02x", c)
 	})
-	return map[string]types.AttributeValue{"name": &types.AttributeValueMemberS{Value: prefix + name}}
+	return map[string]types.AttributeValue{"name": &types.AttributeValueMemberS{Value: name}}
 }
 
 func (w *world) open() locker.Backend {
-	return record.NewBackend(dynamodb.NewStore(connect(w.t, w.link.URL()), w.table, prefix),
+	return record.NewBackend(dynamodb.NewStore(connect(w.t, w.link.URL()), w.table), record.Prefix(prefix),
 		record.Poll(50*time.Millisecond))
 }
 

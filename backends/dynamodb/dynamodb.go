@@ -1,18 +1,19 @@
-// Package dynamodb keeps locks in a table of DynamoDB, by the protocol of package record.
+// Package dynamodb keeps locks in a table of DynamoDB. A program that imports it may open URLs such as
 //
-//	cfg, err := config.LoadDefaultConfig(ctx)   // of github.com/aws/aws-sdk-go-v2/config
-//	client := dynamodb.NewFromConfig(cfg)       // of github.com/aws/aws-sdk-go-v2/service/dynamodb
-//	l := record.New(lockdynamodb.NewStore(client, "locks", "lock:"))
+//	dynamodb://locks?region=eu-west-1
 //
-// Package config of the library opens it by a URL such as dynamodb://locks?region=eu-west-1; see [Config].
+// With a client of its own, it writes
 //
-// The table must exist, with a partition key of type string that is called "name", and no sort key:
+//	import lockdynamodb "github.com/golocker/locker/backends/dynamodb" // the SDK's package is called dynamodb, too
+//
+//	l := record.New(lockdynamodb.NewStore(client, "locks"), record.Prefix("lock:"))
+//
+// Each lock is one item, a record of package record, which says what it promises and how many requests it makes.
+// docs/backends/dynamodb.md says what the table needs. Its partition key is a string that is called "name", and it has
+// no sort key:
 //
 //	aws dynamodb create-table --table-name locks --billing-mode PAY_PER_REQUEST \
 //	    --attribute-definitions AttributeName=name,AttributeType=S --key-schema AttributeName=name,KeyType=HASH
-//
-// The user needs the rights to dynamodb:GetItem and dynamodb:PutItem, and for a check of the table to
-// dynamodb:DescribeTable.
 package dynamodb
 
 import (
@@ -23,48 +24,43 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go"
 
 	"github.com/golocker/locker/record"
 )
 
 // The attributes of an item. Both are strings. A TTL of DynamoDB looks at numbers only, so it never deletes an item.
 const (
-	attrName = "name"   // the partition key: the prefix, and the name of the record
+	attrName = "name"   // the partition key: the name of the record
 	attrText = "record" // the text of the record
 )
 
-// Store is a [record.Store]: each record is an item of a table. It is safe for concurrent use.
-//
-// The version of a record is its text, because a Backend never writes the same text twice. So the condition of a
-// Replace is that the item still has the text that was read, and there is no version that could disagree with it.
+// Store implements [record.Store]. The version of a record is its text, because a Backend never writes the same text
+// twice. So the condition of a Replace is that the item still has the text that was read, and there is no version that
+// could disagree with it. It is safe for concurrent use.
 //
 // The first request is preceded by one that describes the table, to see whether it can keep locks. If the user may not
 // do that, the table is used as it is.
 type Store struct {
-	client        *sdk.Client
-	table, prefix string
-	examined      atomic.Bool
+	client   *sdk.Client
+	table    string
+	examined atomic.Bool
 }
 
-// NewStore returns a Store in a table, which must exist. It sends nothing. All names begin with prefix there, so that
-// several programs can share the table; configurations have "lock:" by default. The client repeats requests as it is
-// set up, and stays usable when the Backend is closed.
-func NewStore(client *sdk.Client, table, prefix string) *Store {
-	return &Store{client: client, table: table, prefix: prefix}
-}
+// NewStore returns the Store of the items of a table, which must exist. It sends nothing. The client stays the
+// caller's, with its timeouts and retries.
+func NewStore(client *sdk.Client, table string) *Store { return &Store{client: client, table: table} }
 
-// Get implements record.Store. The read is a strongly consistent one.
+// Get implements [record.Store]. The read is a strongly consistent one.
 func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
 	if err := s.examine(ctx); err != nil {
 		return nil, "", err
 	}
 	out, err := s.client.GetItem(ctx, &sdk.GetItemInput{
-		TableName: &s.table, Key: map[string]types.AttributeValue{attrName: s.name(name)}, ConsistentRead: aws.Bool(true),
+		TableName: &s.table, Key: map[string]types.AttributeValue{attrName: keyOf(name)}, ConsistentRead: aws.Bool(true),
 	})
 	switch {
 	case err != nil:
-		return nil, "", s.explain(err)
+		return nil, "", s.explained(err)
 	case len(out.Item) == 0:
 		return nil, "", nil
 	}
@@ -76,7 +72,7 @@ func (s *Store) Get(ctx context.Context, name string) (text []byte, version stri
 	return []byte(t.Value), t.Value, nil
 }
 
-// Create implements record.Store.
+// Create implements [record.Store].
 func (s *Store) Create(ctx context.Context, name string, text []byte) (version string, err error) {
 	return s.put(ctx, name, text, &sdk.PutItemInput{
 		ConditionExpression:      aws.String("attribute_not_exists(#name)"),
@@ -84,7 +80,7 @@ func (s *Store) Create(ctx context.Context, name string, text []byte) (version s
 	})
 }
 
-// Replace implements record.Store.
+// Replace implements [record.Store].
 func (s *Store) Replace(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
 	return s.put(ctx, name, text, &sdk.PutItemInput{
 		ConditionExpression:       aws.String("#record = :version"),
@@ -101,7 +97,7 @@ func (s *Store) put(ctx context.Context, name string, text []byte, in *sdk.PutIt
 	version = string(text)
 	in.TableName = &s.table
 	in.Item = map[string]types.AttributeValue{
-		attrName: s.name(name), attrText: &types.AttributeValueMemberS{Value: version},
+		attrName: keyOf(name), attrText: &types.AttributeValueMemberS{Value: version},
 	}
 	_, err = s.client.PutItem(ctx, in)
 	var refused *types.ConditionalCheckFailedException
@@ -109,15 +105,13 @@ func (s *Store) put(ctx context.Context, name string, text []byte, in *sdk.PutIt
 	case errors.As(err, &refused):
 		return "", record.ErrConflict
 	case err != nil: // also of a conflict with a transaction or another region: the condition may hold
-		return "", s.explain(err)
+		return "", s.explained(err)
 	}
 	return version, nil
 }
 
-// name returns the partition key of a record.
-func (s *Store) name(name string) types.AttributeValue {
-	return &types.AttributeValueMemberS{Value: s.prefix + name}
-}
+// keyOf returns the partition key of a record.
+func keyOf(name string) types.AttributeValue { return &types.AttributeValueMemberS{Value: name} }
 
 // examine returns an error if the table cannot keep locks. It asks once, or until the answer is that it can.
 func (s *Store) examine(ctx context.Context) error {
@@ -125,15 +119,14 @@ func (s *Store) examine(ctx context.Context) error {
 		return nil
 	}
 	out, err := s.client.DescribeTable(ctx, &sdk.DescribeTableInput{TableName: &s.table})
-	var answer smithy.APIError
 	switch {
 	case err == nil:
 		err = s.unfit(out.Table)
 		s.examined.Store(err == nil)
 		return err
-	case errors.As(err, &answer): // what the request for the item is answered says more
-		s.examined.Store(answer.ErrorCode() == denied)
+	case codeOf(err) != "": // what the request for the item is answered says more
+		s.examined.Store(codeOf(err) == denied)
 		return nil
 	}
-	return s.explain(err)
+	return s.explained(err)
 }

@@ -60,8 +60,8 @@ func TestRequests(t *testing.T) {
 	s := dynamotest.Start(t)
 	s.Table(t, "locks")
 	var seen requests
-	b := record.NewBackend(dynamodb.NewStore(connect(t, front(t, s.URL(), seen.got)), "locks", prefix),
-		record.Timeout(time.Minute))
+	b := record.NewBackend(dynamodb.NewStore(connect(t, front(t, s.URL(), seen.got)), "locks"),
+		record.Prefix(prefix), record.Timeout(time.Minute))
 	defer b.Close()
 	want := func(when string, err error, want map[string]int) {
 		t.Helper()
@@ -97,7 +97,7 @@ func TestNoTTLDeletesAnItem(t *testing.T) {
 	s := dynamotest.Start(t)
 	s.Table(t, "locks")
 	client := connect(t, s.URL())
-	l := record.New(dynamodb.NewStore(client, "locks", prefix))
+	l := record.New(dynamodb.NewStore(client, "locks"), record.Prefix(prefix))
 	defer l.Close()
 	steady.Unlock(t, steady.Lock(t, l, "k", locker.Label("web-7")))
 	out, err := client.GetItem(t.Context(), &sdk.GetItemInput{TableName: aws.String("locks"), Key: key("k")})
@@ -120,7 +120,7 @@ func TestItemsOfOthersAreNoLocks(t *testing.T) {
 	s := dynamotest.Start(t)
 	s.Table(t, "locks")
 	client := connect(t, s.URL())
-	l := record.New(dynamodb.NewStore(client, "locks", prefix))
+	l := record.New(dynamodb.NewStore(client, "locks"), record.Prefix(prefix))
 	defer l.Close()
 	for name, value := range map[string]types.AttributeValue{
 		"none": nil, "number": &types.AttributeValueMemberN{Value: "1"}, "empty": &types.AttributeValueMemberS{},
@@ -162,7 +162,7 @@ func TestOtherRefusalsAreNoConflicts(t *testing.T) {
 		})
 		client := connect(t, endpoint)
 		once := sdk.New(client.Options(), func(o *sdk.Options) { o.RetryMaxAttempts = 1 })
-		store := dynamodb.NewStore(once, "locks", prefix)
+		store := dynamodb.NewStore(once, "locks")
 		version, err := store.Create(t.Context(), strings.ToLower(code), []byte("text"))
 		if err != nil {
 			t.Fatal(err)
@@ -219,7 +219,7 @@ func TestGlobalTablesAreRefused(t *testing.T) {
 	} {
 		describe(c.description)
 		client := sdk.New(connect(t, endpoint).Options(), func(o *sdk.Options) { o.RetryMaxAttempts = 1 })
-		l := record.New(dynamodb.NewStore(client, "locks", prefix), record.Timeout(time.Minute))
+		l := record.New(dynamodb.NewStore(client, "locks"), record.Prefix(prefix), record.Timeout(time.Minute))
 		if c.want != "" {
 			for range 2 { // it does not get used to it
 				_, err := l.TryLock(t.Context(), "k")
@@ -253,7 +253,7 @@ func TestTheTableIsExaminedOnce(t *testing.T) {
 				return refusal("AccessDeniedException")
 			}
 			return nil
-		})), "locks", prefix)
+		})), "locks")
 		for range 3 {
 			if _, _, err := store.Get(context.Background(), "k"); err != nil {
 				t.Error(err)

@@ -13,29 +13,38 @@ import (
 // denied is the code of the error for a user without a right.
 const denied = "AccessDeniedException"
 
-// explain adds to an error of the SDK what to do about it, if it lasts until somebody does something.
-func (s *Store) explain(err error) error {
-	var answer smithy.APIError
-	if !errors.As(err, &answer) {
-		return err
+// codeOf returns the code of an answer of the server, or "" if err is not one.
+func codeOf(err error) string {
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		return api.ErrorCode()
 	}
-	var advice string
-	switch answer.ErrorCode() {
+	return ""
+}
+
+// explained adds to an error what to do about it, if that is known.
+func (s *Store) explained(err error) error {
+	if advice := s.advice(err); advice != "" {
+		return fmt.Errorf("%w: %s", err, advice)
+	}
+	return err
+}
+
+func (s *Store) advice(err error) string {
+	switch codeOf(err) {
 	case "ResourceNotFoundException":
-		advice = "create the table: " + s.create()
+		return "create the table: " + s.create()
 	case "ValidationException":
-		advice = s.otherKey()
+		return s.otherKey()
 	case denied:
-		advice = "grant dynamodb:GetItem, dynamodb:PutItem and dynamodb:DescribeTable on the table to this user"
+		return "grant dynamodb:GetItem, dynamodb:PutItem and dynamodb:DescribeTable on the table to this user"
 	case "UnrecognizedClientException", "InvalidSignatureException", "IncompleteSignatureException",
 		"MissingAuthenticationTokenException", "ExpiredTokenException", "InvalidClientTokenId":
-		advice = "correct the credentials, or the clock of this machine"
+		return "correct the credentials, or the clock of this machine"
 	case "ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded":
-		advice = "give the table more capacity, or the billing mode PAY_PER_REQUEST"
-	default:
-		return err
+		return "give the table more capacity, or the billing mode PAY_PER_REQUEST"
 	}
-	return fmt.Errorf("%w: %s", err, advice)
+	return ""
 }
 
 // create returns the command that creates the table.

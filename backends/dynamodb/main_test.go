@@ -19,15 +19,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain runs the tests without what this machine has set up for AWS.
+// What the machine has for AWS's SDK is not for the tests.
 func TestMain(m *testing.M) {
-	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "AWS_") {
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "AWS_") {
 			_ = os.Unsetenv(name)
 		}
 	}
 	for name, value := range map[string]string{
-		"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
+		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "AWS_EC2_METADATA_DISABLED": "true",
+		"AWS_ACCESS_KEY_ID": "AKIDENV", "AWS_SECRET_ACCESS_KEY": "hunter2",
 	} {
 		_ = os.Setenv(name, value)
 	}
@@ -45,7 +46,7 @@ func connect(t testing.TB, endpoint string) *sdk.Client {
 	return sdk.New(sdk.Options{
 		Region: region, BaseEndpoint: &endpoint, HTTPClient: &http.Client{Transport: transport},
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret"}, nil
+			return aws.Credentials{AccessKeyID: "AKIDOWN", SecretAccessKey: "hunter2"}, nil
 		}),
 	})
 }

@@ -36,9 +36,9 @@ type Config struct {
 	Kubeconfig string `yaml:"kubeconfig,omitempty" json:"kubeconfig,omitempty"`
 	// Context is the one of the kubeconfig to use. Empty: its current context.
 	Context string `yaml:"context,omitempty" json:"context,omitempty"`
-	// Poll is the longest pause between two looks of a waiter; see record.Poll. Zero: 1 s.
+	// Poll is the longest pause between two looks of a waiter; see [record.Poll]. Zero: [record.DefaultPoll].
 	Poll config.Duration `yaml:"poll,omitempty" json:"poll,omitempty"`
-	// Timeout bounds a call; see record.Timeout. Zero: 5 s.
+	// Timeout bounds a call, which makes one request or a few; see [record.Timeout]. Zero: [record.DefaultTimeout].
 	Timeout config.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 }
 
@@ -74,15 +74,16 @@ func (s *Config) check(report config.Report) {
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 func (s *Config) open(prefix string) (*locker.Client, error) {
-	own, err := s.store(prefix)
+	own, err := s.store()
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	return record.New(own, record.Poll(time.Duration(s.Poll)), record.Timeout(time.Duration(s.Timeout))), nil
+	return record.New(own, record.Prefix(prefix), record.Poll(time.Duration(s.Poll)),
+		record.Timeout(time.Duration(s.Timeout))), nil
 }
 
-// store makes a client and a store that owns it. It sends nothing.
-func (s *Config) store(prefix string) (*store, error) {
+// store makes a client and a Store that owns it. It sends nothing.
+func (s *Config) store() (*Store, error) {
 	cluster, namespace, err := s.cluster()
 	if err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func (s *Config) store(prefix string) (*store, error) {
 	if s.Namespace != "" {
 		namespace = s.Namespace
 	}
-	return newStore(cluster, namespace, prefix)
+	return newStore(cluster, namespace)
 }
 
 // cluster returns how to reach the API server, and the namespace that is used by default.
@@ -139,14 +140,14 @@ func inCluster(dir, namespace string) (*rest.Config, string, error) {
 	}, namespace, nil
 }
 
-// newStore makes a client of the Leases of a namespace, and a store that owns it.
+// newStore makes a client of the Leases of a namespace, and a Store that owns it.
 //
 // The client has no limit of its own for requests, because a renewal must not wait for others of this process. The API
 // server protects itself by priority and fairness.
 //
 // It speaks HTTP/1.1. All requests of HTTP/2 would share one connection. If the network forgets that, client-go needs
 // 45 seconds to notice, which is longer than the default TTL. Here, a request that is not answered ends its connection.
-func newStore(cluster *rest.Config, namespace, prefix string) (*store, error) {
+func newStore(cluster *rest.Config, namespace string) (*Store, error) {
 	known := runtime.NewScheme()
 	if err := coordinationv1.AddToScheme(known); err != nil {
 		return nil, err
@@ -165,7 +166,7 @@ func newStore(cluster *rest.Config, namespace, prefix string) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &store{leases: client{requests, namespace}, prefix: prefix, closeIdle: func() {
+	return &Store{leases: client{requests, namespace}, closeIdle: func() {
 		utilnet.CloseIdleConnectionsFor(connections.Transport)
 	}}, nil
 }

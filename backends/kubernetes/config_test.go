@@ -17,9 +17,9 @@ import (
 	"github.com/golocker/locker/record"
 )
 
-// The same store by a URL, in a file and in the environment. A lock of one is held for the others, and for a Client
-// with the prefix of New, if they give none.
-func TestThreeWays(t *testing.T) {
+// The same locks by a URL, in a file, in the environment, and by a Store of the program's own. A lock of one is held
+// for the others.
+func TestFourWays(t *testing.T) {
 	t.Parallel()
 	s := kubetest.StartTLS(t) // clientcmd sends no token without TLS
 	s.Require("hunter2")
@@ -65,13 +65,13 @@ func TestThreeWays(t *testing.T) {
 		t.Cleanup(func() { _ = l.Close() })
 		ways[way] = l
 	}
-	own, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: kubeconfig}, kubernetes.DefaultPrefix)
+	own, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: kubeconfig})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := record.New(own)
+	client := record.New(own, record.Prefix(prefix))
 	t.Cleanup(func() { _ = client.Close() })
-	ways["DefaultPrefix"] = client
+	ways["the program's own"] = client
 	var lease locker.Lease
 	for way, l := range ways {
 		got, err := l.TryLock(t.Context(), "k", locker.TTL(time.Minute))
@@ -84,7 +84,7 @@ func TestThreeWays(t *testing.T) {
 			t.Errorf("%s: %v, expected to find the lock held", way, err)
 		}
 	}
-	if s.Lease(kubernetes.ObjectOf("k")) == "" {
+	if s.Lease(objectOf("k")) == "" {
 		t.Error("the Lease has another name, or is in another namespace")
 	}
 }
@@ -239,12 +239,12 @@ func TestInAPod(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := record.New(store)
+		l := record.New(store, record.Prefix(prefix))
 		held, err := l.TryLock(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Lease(kubernetes.ObjectOf("k")) == "" {
+		if s.Lease(objectOf("k")) == "" {
 			t.Error("the Lease is in another namespace")
 		}
 		if err := held.Unlock(t.Context()); err != nil {

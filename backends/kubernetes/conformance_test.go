@@ -2,6 +2,8 @@ package kubernetes_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"regexp"
 	"testing"
 	"time"
 
@@ -18,10 +20,21 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// prefix is that of the keys.
+const prefix = "lock:"
+
+// objectOf returns the name of the Lease of a short key, whose record package record names so.
+func objectOf(key string) string {
+	name := regexp.MustCompile("[^a-z0-9_-]").ReplaceAllStringFunc(prefix+key, func(c string) string {
+		return fmt.Sprintf("=%02x", c)
+	})
+	return kubernetes.ObjectName(name)
+}
+
 // open returns a store with a client of its own, as a process has it.
-func open(t testing.TB, s *kubetest.Server) record.Store {
+func open(t testing.TB, s *kubetest.Server) *kubernetes.Store {
 	t.Helper()
-	opened, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: s.Kubeconfig("")}, kubernetes.DefaultPrefix)
+	opened, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: s.Kubeconfig("")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +44,7 @@ func open(t testing.TB, s *kubetest.Server) record.Store {
 // client returns a Client with a store of its own, which ends with the test.
 func client(t testing.TB, s *kubetest.Server, opts ...record.Option) *locker.Client {
 	t.Helper()
-	l := record.New(open(t, s), opts...)
+	l := record.New(open(t, s), append(opts, record.Prefix(prefix))...)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -88,22 +101,22 @@ var harness = conformance.Harness{Labels: true, Verifies: true, Store: func(t te
 	kubeconfig := s.Kubeconfig("")
 	return conformance.Store{
 		Open: func() locker.Backend {
-			own, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: kubeconfig}, kubernetes.DefaultPrefix)
+			own, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: kubeconfig})
 			if err != nil {
 				t.Error(err)
 			}
-			return record.NewBackend(own, record.Poll(50*time.Millisecond))
+			return record.NewBackend(own, record.Prefix(prefix), record.Poll(50*time.Millisecond))
 		},
-		Delete:    func(key string) { s.Delete(kubernetes.ObjectOf(key)) },
+		Delete:    func(key string) { s.Delete(objectOf(key)) },
 		Hang:      s.Hang,
 		Down:      s.Down,
 		LoseReply: s.LoseReply,
 		Restart:   s.Restart,
 		Left:      func() []string { return left(s) },
 		Foreign: func(key string) (intact func() bool) {
-			s.Put(electors(kubernetes.ObjectOf(key)))
-			before := s.Lease(kubernetes.ObjectOf(key))
-			return func() bool { return s.Lease(kubernetes.ObjectOf(key)) == before }
+			s.Put(electors(objectOf(key)))
+			before := s.Lease(objectOf(key))
+			return func() bool { return s.Lease(objectOf(key)) == before }
 		},
 	}
 }}
@@ -122,7 +135,7 @@ func TestRulesOfStores(t *testing.T) {
 		stores := make([]record.Store, n)
 		for i := range stores {
 			own := open(t, s)
-			t.Cleanup(func() { _ = own.(interface{ Close() error }).Close() })
+			t.Cleanup(func() { _ = own.Close() })
 			stores[i] = own
 		}
 		return stores

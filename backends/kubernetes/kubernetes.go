@@ -4,7 +4,8 @@
 //
 // or, with the program's own client,
 //
-//	l := kubernetes.New(clientset.CoordinationV1().Leases("default"))
+//	store := kubernetes.NewStore(clientset.CoordinationV1().Leases("default"))
+//	l := record.New(store, record.Prefix("lock:"))
 //
 // The rest.Config of that client should have QPS: -1. Otherwise, client-go lets five requests through a second, and
 // renewals wait in its queue behind all others.
@@ -37,12 +38,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/golocker/locker"
 	"github.com/golocker/locker/record"
 )
-
-// DefaultPrefix is put before every key by [New], and by a configuration that does not say otherwise.
-const DefaultPrefix = "lock:"
 
 // Leases is a client for the Leases of one namespace. client-go's LeaseInterface is one. The functions may be called
 // concurrently.
@@ -56,49 +53,40 @@ type Leases interface {
 	) (*coordinationv1.Lease, error)
 }
 
-// New returns a Client that keeps its locks in leases, under keys that begin with [DefaultPrefix]. It sends nothing.
-func New(leases Leases, opts ...record.Option) *locker.Client {
-	return record.New(NewStore(leases, DefaultPrefix), opts...)
-}
-
-// NewStore returns the store of [New], for record.New, with another prefix, which may be empty. Programs that should
-// exclude each other need the same namespace and the same prefix.
-func NewStore(leases Leases, prefix string) record.Store {
-	return &store{leases: leases, prefix: prefix, closeIdle: func() {}}
-}
-
-// store implements record.Store.
-type store struct {
+// Store implements [record.Store]. It is safe for concurrent use.
+type Store struct {
 	leases    Leases
-	prefix    string
 	closeIdle func() // closes the connections that no request uses
 }
 
+// NewStore returns the Store of the Leases of a namespace. It sends nothing.
+func NewStore(leases Leases) *Store { return &Store{leases: leases, closeIdle: func() {}} }
+
 // Close implements io.Closer.
-func (s *store) Close() error {
+func (s *Store) Close() error {
 	s.closeIdle()
 	return nil
 }
 
-// Get implements record.Store.
-func (s *store) Get(ctx context.Context, name string) ([]byte, string, error) {
-	object := objectName(s.prefix, name)
+// Get implements [record.Store].
+func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
+	object := objectName(name)
 	lease, err := s.within(ctx, func() (*coordinationv1.Lease, error) {
 		return s.leases.Get(ctx, object, metav1.GetOptions{})
 	})
 	if says(err, object, metav1.StatusReasonNotFound) {
 		return nil, "", nil
 	}
-	version, err := versionOf(lease, err)
+	version, err = versionOf(lease, err)
 	if err != nil {
 		return nil, "", err
 	}
 	return textOf(lease), version, nil
 }
 
-// Create implements record.Store.
-func (s *store) Create(ctx context.Context, name string, text []byte) (string, error) {
-	lease := newLease(objectName(s.prefix, name), text, 0)
+// Create implements [record.Store].
+func (s *Store) Create(ctx context.Context, name string, text []byte) (version string, err error) {
+	lease := newLease(objectName(name), text, 0)
 	stored, err := s.within(ctx, func() (*coordinationv1.Lease, error) {
 		return s.leases.Create(ctx, lease, metav1.CreateOptions{})
 	})
@@ -108,18 +96,18 @@ func (s *store) Create(ctx context.Context, name string, text []byte) (string, e
 	return versionOf(stored, err)
 }
 
-// Replace implements record.Store.
+// Replace implements [record.Store].
 //
 // It names the uid, too. Without that, the API server would create a Lease that was deleted, whatever resourceVersion
 // the request expects: it allows that for Leases.
-func (s *store) Replace(ctx context.Context, name, version string, text []byte) (string, error) {
+func (s *Store) Replace(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
 	uid, rest, _ := strings.Cut(version, "/")
 	resourceVersion, count, _ := strings.Cut(rest, "/")
 	transitions, err := strconv.ParseInt(count, 10, 32)
 	if uid == "" || resourceVersion == "" || err != nil {
 		return "", fmt.Errorf("%q is no version of a Lease", version)
 	}
-	lease := newLease(objectName(s.prefix, name), text, int32(transitions))
+	lease := newLease(objectName(name), text, int32(transitions))
 	lease.UID, lease.ResourceVersion = types.UID(uid), resourceVersion
 	stored, err := s.within(ctx, func() (*coordinationv1.Lease, error) {
 		return s.leases.Update(ctx, lease, metav1.UpdateOptions{})
@@ -135,7 +123,7 @@ func (s *store) Replace(ctx context.Context, name, version string, text []byte) 
 //
 // If there was no answer in time, the network may have forgotten the connection, and then the idle ones, too. So the
 // next request makes a new one.
-func (s *store) within(
+func (s *Store) within(
 	ctx context.Context, send func() (*coordinationv1.Lease, error),
 ) (lease *coordinationv1.Lease, err error) {
 	if err := ctx.Err(); err != nil {

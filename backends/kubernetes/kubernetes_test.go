@@ -29,7 +29,7 @@ func TestLeasesShowLocks(t *testing.T) {
 	l := client(t, s)
 	shown := func(when, holder string, seconds, transitions int) lease {
 		t.Helper()
-		text := s.Lease(kubernetes.ObjectOf("k"))
+		text := s.Lease(objectOf("k"))
 		got := parse(t, text)
 		if got.Spec.HolderIdentity == nil || *got.Spec.HolderIdentity != holder ||
 			got.Spec.LeaseDurationSeconds != seconds || got.Spec.LeaseTransitions != transitions ||
@@ -66,7 +66,7 @@ func TestLeasesShowLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unnamed.Unlock(context.Background()) }()
-	if got := parse(t, s.Lease(kubernetes.ObjectOf("k"))); len(*got.Spec.HolderIdentity) != 8 {
+	if got := parse(t, s.Lease(objectOf("k"))); len(*got.Spec.HolderIdentity) != 8 {
 		t.Errorf("without a label: %+v", got.Spec)
 	}
 }
@@ -97,7 +97,7 @@ func TestTransitionsDoNotOverflow(t *testing.T) {
 func change(t *testing.T, s *kubetest.Server, key string, fields map[string]any) {
 	t.Helper()
 	var o map[string]any
-	if err := json.Unmarshal([]byte(s.Lease(kubernetes.ObjectOf(key))), &o); err != nil {
+	if err := json.Unmarshal([]byte(s.Lease(objectOf(key))), &o); err != nil {
 		t.Fatal(err)
 	}
 	for field, value := range fields {
@@ -120,7 +120,7 @@ func TestLeasesOfElectorsAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	change(t, s, "k", map[string]any{"holderIdentity": "operator-1_6f"})
-	taken := s.Lease(kubernetes.ObjectOf("k"))
+	taken := s.Lease(objectOf("k"))
 	if err := held.Extend(t.Context()); !errors.Is(err, locker.ErrLost) {
 		t.Errorf("Extend of a lock whose Lease an elector has taken: %v", err)
 	}
@@ -129,7 +129,7 @@ func TestLeasesOfElectorsAreLeftAlone(t *testing.T) {
 			t.Errorf("TryLock: %v", err)
 		}
 	}
-	if now := s.Lease(kubernetes.ObjectOf("k")); now != taken {
+	if now := s.Lease(objectOf("k")); now != taken {
 		t.Errorf("the Lease of the elector was changed to %s", now)
 	}
 }
@@ -169,18 +169,18 @@ func TestRenewalsBringNothingBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Delete(kubernetes.ObjectOf("k"))
+	s.Delete(objectOf("k"))
 	if err := held.Extend(t.Context()); !errors.Is(err, locker.ErrLost) {
 		t.Errorf("Extend of a lock whose Lease was deleted: %v", err)
 	}
-	if text := s.Lease(kubernetes.ObjectOf("k")); text != "" {
+	if text := s.Lease(objectOf("k")); text != "" {
 		t.Errorf("the Lease is there again: %s", text)
 	}
 }
 
 // leaseStatus is an answer about the Lease of record k.
 func leaseStatus(code int, reason string) kubetest.Status {
-	return kubetest.Status{Code: code, Reason: reason, Kind: "leases", Name: kubernetes.ObjectOf("k"), Message: reason}
+	return kubetest.Status{Code: code, Reason: reason, Kind: "leases", Name: "k", Message: reason}
 }
 
 // Answers that do not say whether the condition holds.
@@ -188,7 +188,7 @@ func TestOtherErrorsAreNoConflicts(t *testing.T) {
 	t.Parallel()
 	s := kubetest.Start(t)
 	store := open(t, s)
-	defer store.(interface{ Close() error }).Close()
+	defer store.Close()
 	quick := func() context.Context {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		t.Cleanup(cancel)
@@ -340,7 +340,7 @@ func TestContextsEndCalls(t *testing.T) {
 	t.Parallel()
 	s := kubetest.Start(t)
 	store := open(t, s)
-	defer store.(interface{ Close() error }).Close()
+	defer store.Close()
 	resume := s.Hang()
 	promptly(t, "a server that hangs", store)
 	resume()
@@ -368,11 +368,11 @@ func TestContextsEndCallsBehindAPlugin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	store, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: kubeconfig}, "")
+	store, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: kubeconfig})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.(interface{ Close() error }).Close()
+	defer store.Close()
 	end := func() {
 		if err := os.WriteFile(done, nil, 0o600); err != nil {
 			t.Error(err)
@@ -395,7 +395,7 @@ func TestContextsEndCallsBehindAPlugin(t *testing.T) {
 func TestForgottenConnectionsCostOneRequest(t *testing.T) {
 	s := kubetest.StartTLS(t)
 	store := open(t, s)
-	defer store.(interface{ Close() error }).Close()
+	defer store.Close()
 	get := func(wait time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), wait)
 		defer cancel()
@@ -431,7 +431,7 @@ func TestRequestsDoNotWaitInTheClient(t *testing.T) {
 	t.Parallel()
 	s := kubetest.Start(t)
 	store := open(t, s)
-	defer store.(interface{ Close() error }).Close()
+	defer store.Close()
 	began := time.Now()
 	for range 110 {
 		if _, _, err := store.Get(t.Context(), "k"); err != nil {
@@ -491,19 +491,16 @@ func TestNamesOfObjects(t *testing.T) {
 		"==":                    "x.q.q",
 		"=s0":                   "x.qs0",
 	} {
-		if got := kubernetes.ObjectName("", record); got != want {
+		if got := kubernetes.ObjectName(record); got != want {
 			t.Errorf("%s is %s, expected %s", record, got, want)
 		}
-	}
-	if got := kubernetes.ObjectName("app/A-1:", "orders"); got != "app.2f.41-1.3aorders" {
-		t.Errorf("with a prefix: %s", got)
 	}
 	const characters = "a0fxmuqs-_="
 	rng := rand.New(rand.NewPCG(1, 2))
 	seen := make(map[string]string)
 	check := func(record string) {
 		t.Helper()
-		object := kubernetes.ObjectName("", record)
+		object := kubernetes.ObjectName(record)
 		if wrong := validation.IsDNS1123Subdomain(object); wrong != nil {
 			t.Fatalf("%q is %q: %v", record, object, wrong)
 		}

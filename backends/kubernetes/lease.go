@@ -85,8 +85,7 @@ const maxName = 253
 // These stay as they are, and so does a "-" between two of them. A "=" before a hexadecimal digit becomes a dot: the
 // name of the record my=2ekey is my.2ekey. Everything else becomes a dot and a letter that is no such digit. If the
 // result is too long, it is replaced by a hash.
-func objectName(prefix, name string) string {
-	name = escaped(prefix) + name
+func objectName(name string) string {
 	var out strings.Builder
 	for i := range len(name) {
 		next := byte(0)
@@ -118,16 +117,3 @@ func objectName(prefix, name string) string {
 }
 
 func isAlphanumeric(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
-
-// escaped returns a prefix in the characters of names of records. It is that of the names of the keys with this prefix.
-func escaped(prefix string) string {
-	var out strings.Builder
-	for i := range len(prefix) {
-		if c := prefix[i]; isAlphanumeric(c) || c == '-' || c == '_' {
-			out.WriteByte(c)
-		} else {
-			fmt.Fprintf(&out, "=%02x", c)
-		}
-	}
-	return out.String()
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/mariadbtest"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/record"
 )
 
 func TestURLs(t *testing.T) {
@@ -57,17 +58,11 @@ func TestURLs(t *testing.T) {
 			t.Errorf("%s: %v, expected %q", url, err, want)
 		}
 	}
-	c, err := config.Parse("mysql://h/app?prefix=" + strings.Repeat("x", 501))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "prefix: at most 500 bytes") {
-		t.Errorf("a long prefix: %v", err)
-	}
 }
 
-// The same store by a URL, in a file and in the environment. A lock of one is held for the others.
-func testThreeWays(t *testing.T, s *mariadbtest.Server) {
+// The same locks by a URL, in a file, in the environment, and by connections of the program's own. A lock of one is held
+// for the others.
+func testFourWays(t *testing.T, s *mariadbtest.Server) {
 	run(t, pool(t, s.URL(mariadbtest.Database)), "CREATE USER alice@'127.0.0.1' IDENTIFIED BY 'hunter2'",
 		"GRANT SELECT, INSERT, UPDATE ON locker.* TO alice@'127.0.0.1'")
 	dir := t.TempDir()
@@ -91,20 +86,22 @@ func testThreeWays(t *testing.T, s *mariadbtest.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var lease locker.Lease
+	own := record.New(mysql.NewStore(pool(t, s.URL(mariadbtest.Database))), record.Prefix("app:"))
+	defer own.Close()
+	lease, err := own.TryLock(t.Context(), "k", locker.TTL(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for way, c := range map[string]*config.Config{"file": inFile, "environment": inEnv, "URL": inURL} {
 		if text := c.String(); strings.Contains(text, "hunter2") {
 			t.Errorf("%s: the password is in %s", way, text)
 		}
-		got, err := opened(t, c).TryLock(t.Context(), "k", locker.TTL(time.Minute))
-		switch {
-		case lease == nil && err == nil:
-			lease = got
-		case lease == nil:
-			t.Fatalf("%s: %v", way, err)
-		case !errors.Is(err, locker.ErrHeld):
+		if _, err := opened(t, c).TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
 			t.Errorf("%s: %v, expected to find the lock held", way, err)
 		}
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestOneServer(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *mariadbtest.Server){
 		"Conformance":   testConformance,
 		"Records":       testRecords,
-		"ThreeWays":     testThreeWays,
+		"FourWays":      testFourWays,
 		"Credentials":   testCredentials,
 		"RoundTrips":    testRoundTrips,
 		"Autocommit":    testAutocommit,
@@ -61,27 +61,27 @@ func testConformance(t *testing.T, shared *mariadbtest.Server) {
 		store := conformance.Store{
 			Open: func() locker.Backend {
 				db := pool(t, relay.URL(mariadbtest.Database))
-				return record.NewBackend(mysql.New(db, mysql.Prefix(prefix)), record.Poll(50*time.Millisecond))
+				return record.NewBackend(mysql.NewStore(db), record.Prefix(prefix), record.Poll(50*time.Millisecond))
 			},
 			Hang:      relay.Hang,
 			Down:      relay.Down,
 			LoseReply: relay.LoseReply,
 			Left:      func() []string { return left(t, direct, prefix) },
 			Delete: func(key string) {
-				if _, err := direct.Exec("DELETE FROM locker_records WHERE name = ?", prefix+name(key)); err != nil {
+				if _, err := direct.Exec("DELETE FROM locker_records WHERE name = ?", name(prefix+key)); err != nil {
 					t.Error(err)
 				}
 			},
 			Foreign: func(key string) (intact func() bool) {
 				const text = "not a lock"
 				_, err := direct.Exec("INSERT INTO locker_records (name, version, record) VALUES (?, 'v', ?)",
-					prefix+name(key), text)
+					name(prefix+key), text)
 				if err != nil {
 					t.Error(err)
 				}
 				return func() bool {
 					var seen string
-					err := direct.QueryRow("SELECT record FROM locker_records WHERE name = ?", prefix+name(key)).Scan(&seen)
+					err := direct.QueryRow("SELECT record FROM locker_records WHERE name = ?", name(prefix+key)).Scan(&seen)
 					return err == nil && seen == text
 				}
 			},
@@ -104,7 +104,7 @@ func name(key string) string {
 // left lists the locks that are taken, and were written less than their length ago.
 func left(t testing.TB, db *sql.DB, prefix string) (names []string) {
 	rows, err := db.Query("SELECT name, record, TIMESTAMPDIFF(MICROSECOND, written, NOW(6)) DIV 1000 FROM locker_records "+
-		"WHERE name LIKE ?", prefix+"%")
+		"WHERE name LIKE ?", name(prefix)+"%")
 	if err != nil {
 		t.Error(err)
 		return nil
@@ -147,10 +147,10 @@ func testRecords(t *testing.T, s *mariadbtest.Server) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-				prefix := newPrefix()
+				table := newTable(t, pool(t, s.URL(mariadbtest.Database)))
 				stores := make([]record.Store, n)
 				for i := range stores {
-					stores[i] = mysql.New(connect(t), mysql.Prefix(prefix))
+					stores[i] = mysql.NewStore(connect(t), table)
 				}
 				return stores
 			})

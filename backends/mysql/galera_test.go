@@ -26,11 +26,11 @@ func TestGalera(t *testing.T) {
 	}
 	migrate(t, nodes[0])
 	recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-		prefix := newPrefix()
+		table := newTable(t, pool(t, nodes[0].URL(mariadbtest.Database)))
 		stores := make([]record.Store, n)
 		for i := range stores {
 			db := pool(t, nodes[i%len(nodes)].URL(mariadbtest.Database))
-			stores[i] = mysql.New(db, mysql.Prefix(prefix))
+			stores[i] = mysql.NewStore(db, table)
 		}
 		return stores
 	})
@@ -39,7 +39,7 @@ func TestGalera(t *testing.T) {
 
 	// A program has to set it for its own connections.
 	for params, want := range map[string]string{"": "set wsrep_sync_wait=7", "?wsrep_sync_wait=15": ""} {
-		_, _, err := mysql.New(raw(t, nodes[0].Addr(), params)).Get(t.Context(), "k")
+		_, _, err := mysql.NewStore(raw(t, nodes[0].Addr(), params)).Get(t.Context(), "k")
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("Get with %q: %v, expected %q", params, err, want)
 		}
@@ -49,9 +49,8 @@ func TestGalera(t *testing.T) {
 // contend makes clients of all nodes write the same few records. They see conflicts, and no deadlocks of the nodes.
 func contend(t *testing.T, nodes []*mariadbtest.Server) {
 	var clients sync.WaitGroup
-	prefix := newPrefix()
 	for i := range 8 {
-		store := mysql.New(pool(t, nodes[i%len(nodes)].URL(mariadbtest.Database)), mysql.Prefix(prefix))
+		store := mysql.NewStore(pool(t, nodes[i%len(nodes)].URL(mariadbtest.Database)))
 		clients.Go(func() {
 			for n := range 400 {
 				name := fmt.Sprint("k", n/40)

@@ -137,7 +137,17 @@ func eventually(t testing.TB, what string, ok func() error) {
 	t.Fatalf("%s: %v", what, err)
 }
 
-// prefixes numbers the stores of tests that share a server.
-var prefixes atomic.Int64
+// sets numbers the sets of locks of tests that share a server.
+var sets atomic.Int64
 
-func newPrefix() string { return fmt.Sprintf("%d:", prefixes.Add(1)) }
+func newPrefix() string { return fmt.Sprintf("%d:", sets.Add(1)) }
+
+// newTable makes a table of its own for a test that needs names that no other test has.
+func newTable(t testing.TB, db *sql.DB) mysql.Option {
+	t.Helper()
+	table := mysql.Table(fmt.Sprint("records", sets.Add(1)))
+	if err := mysql.Migrate(t.Context(), db, table); err != nil {
+		t.Fatal(err)
+	}
+	return table
+}

@@ -2,7 +2,7 @@
 // replaces on the condition that its version is still the one that was read. It takes no locks of the server, such as
 // those of GET_LOCK, which end with their connection.
 //
-//	l := record.New(mysql.New(db))
+//	l := record.New(mysql.NewStore(db), record.Prefix("lock:"))
 //
 // [Migrate] makes the table. Programs that are configured by a URL, such as mysql://user:password@host/database,
 // import this package and use package config.
@@ -27,7 +27,7 @@ import (
 // DefaultTable is the name of the table, unless [Table] says otherwise.
 const DefaultTable = "locker_records"
 
-// Option changes what [New] builds.
+// Option changes what [NewStore] builds.
 type Option func(*Store)
 
 // Table sets the name of the table, in the database of the connections. Empty means DefaultTable.
@@ -39,29 +39,20 @@ func Table(name string) Option {
 	}
 }
 
-// Prefix is put before the name of every record, so that several sets of locks can share a table. Clients with the same
-// prefix exclude each other. It has up to 500 bytes. By default it is empty here, and "lock:" in a configuration.
-func Prefix(prefix string) Option { return func(s *Store) { s.prefix = prefix } }
-
-// maxPrefix is such that a prefix and a name of 200 bytes fit into the column, and the column into an index, whatever
-// the size of the server's pages.
-const maxPrefix = 500
-
 // Store implements [record.Store]. It is safe for concurrent use.
 type Store struct {
 	db      *sql.DB
-	table   string // with its quotes
-	prefix  string
+	table   string      // with its quotes
 	allowed atomic.Bool // the sessions are as they have to be
 }
 
-// New returns a Store on the connections of db, which the caller closes. They need no settings of their own, except on
-// a Galera cluster: there, wsrep_sync_wait has to be 7. The parameter interpolateParams of the driver saves a round
-// trip for each request.
+// NewStore returns the Store of the rows of a table. The connections of db stay the caller's. They need no settings of
+// their own, except on a Galera cluster: there, wsrep_sync_wait has to be 7. The parameter interpolateParams of the
+// driver saves a round trip for each request.
 //
-// New sends nothing. The first request finds out whether the sessions commit each statement, and on Galera whether
+// It sends nothing. The first request finds out whether the sessions commit each statement, and on Galera whether
 // they wait for other nodes. If not, requests fail.
-func New(db *sql.DB, opts ...Option) *Store {
+func NewStore(db *sql.DB, opts ...Option) *Store {
 	s := &Store{db: db, table: quoted(DefaultTable)}
 	for _, opt := range opts {
 		opt(s)
@@ -70,8 +61,6 @@ func New(db *sql.DB, opts ...Option) *Store {
 }
 
 func quoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
-
-func (s *Store) key(name string) []byte { return []byte(s.prefix + name) }
 
 // sql returns a statement about the table.
 func (s *Store) sql(statement string) string { return strings.Replace(statement, "@table", s.table, 1) }
@@ -82,7 +71,7 @@ func (s *Store) sql(statement string) string { return strings.Replace(statement,
 func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
 	err = s.use(ctx, func(c *sql.Conn) error {
 		statement := s.sql("SELECT record, version FROM @table WHERE name = ? FOR UPDATE")
-		return c.QueryRowContext(ctx, statement, s.key(name)).Scan(&text, &version)
+		return c.QueryRowContext(ctx, statement, []byte(name)).Scan(&text, &version)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, "", nil
@@ -95,7 +84,7 @@ func (s *Store) Create(ctx context.Context, name string, text []byte) (version s
 	version = rand.Text()
 	err = s.use(ctx, func(c *sql.Conn) error {
 		statement := s.sql("INSERT INTO @table (name, version, record) VALUES (?, ?, ?)")
-		_, err := c.ExecContext(ctx, statement, s.key(name), version, text)
+		_, err := c.ExecContext(ctx, statement, []byte(name), version, text)
 		if number(err) == duplicateKey {
 			return record.ErrConflict
 		}
@@ -110,7 +99,7 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 	newVersion = rand.Text()
 	err = s.use(ctx, func(c *sql.Conn) error {
 		statement := s.sql("UPDATE @table SET version = ?, record = ? WHERE name = ? AND version = ?")
-		result, err := c.ExecContext(ctx, statement, newVersion, text, s.key(name), version)
+		result, err := c.ExecContext(ctx, statement, newVersion, text, []byte(name), version)
 		if err != nil {
 			return err
 		}
@@ -159,9 +148,6 @@ const syncWait = 7
 func (s *Store) check(ctx context.Context, c *sql.Conn) error {
 	if s.allowed.Load() {
 		return nil
-	}
-	if len(s.prefix) > maxPrefix {
-		return fmt.Errorf("the prefix has %d bytes: at most %d", len(s.prefix), maxPrefix)
 	}
 	rows, err := c.QueryContext(ctx,
 		"SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'wsrep_on', 'wsrep_sync_wait')")

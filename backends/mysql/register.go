@@ -61,9 +61,6 @@ func init() {
 		Check:       (*Config).check,
 		Credentials: func(s *Config, f config.Credentials) { s.credentials = f },
 		Open: func(_ context.Context, s *Config, prefix string) (*locker.Client, error) {
-			if len(prefix) > maxPrefix {
-				return nil, fmt.Errorf("config: prefix: at most %d bytes in MySQL", maxPrefix)
-			}
 			db, err := s.Pool()
 			if err != nil {
 				return nil, err
@@ -71,8 +68,9 @@ func init() {
 			own := struct {
 				record.Store
 				io.Closer
-			}{New(db, Table(s.Table), Prefix(prefix)), db}
-			return record.New(own, record.Poll(time.Duration(s.Poll)), record.Timeout(time.Duration(s.Timeout))), nil
+			}{NewStore(db, Table(s.Table)), db}
+			return record.New(own, record.Prefix(prefix), record.Poll(time.Duration(s.Poll)),
+				record.Timeout(time.Duration(s.Timeout))), nil
 		},
 	})
 }

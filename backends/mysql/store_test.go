@@ -47,7 +47,7 @@ func testRoundTrips(t *testing.T, s *mariadbtest.Server) {
 
 // Without it, a lock would be granted although another statement on the connection, or its end, takes it back.
 func testAutocommit(t *testing.T, s *mariadbtest.Server) {
-	l := record.New(mysql.New(raw(t, s.Addr(), "?autocommit=0"), mysql.Prefix(newPrefix())))
+	l := record.New(mysql.NewStore(raw(t, s.Addr(), "?autocommit=0")))
 	defer l.Close()
 	wantUnavailable(t, "TryLock without autocommit", takes(t, l), "autocommit is off")
 }
@@ -55,8 +55,8 @@ func testAutocommit(t *testing.T, s *mariadbtest.Server) {
 // A version that is rolled back later must not be seen, whatever the isolation level.
 func testNothingUncommittedIsRead(t *testing.T, s *mariadbtest.Server) {
 	db := raw(t, s.Addr(), "?tx_isolation=%27READ-UNCOMMITTED%27")
-	store := mysql.New(db, mysql.Prefix(newPrefix()))
-	version, err := store.Create(t.Context(), "k", []byte("{}"))
+	store := mysql.NewStore(db)
+	version, err := store.Create(t.Context(), "dirty", []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,32 +70,33 @@ func testNothingUncommittedIsRead(t *testing.T, s *mariadbtest.Server) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, seen, err := store.Get(ctx, "k"); err == nil && seen != version {
+	if _, seen, err := store.Get(ctx, "dirty"); err == nil && seen != version {
 		t.Errorf("Get has read the version %q, which is not committed", seen)
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if _, seen, err := store.Get(t.Context(), "k"); err != nil || seen != version {
+	if _, seen, err := store.Get(t.Context(), "dirty"); err != nil || seen != version {
 		t.Errorf("Get: %q, %v, expected the version %q", seen, err, version)
 	}
 }
 
 // A row that was deleted and made again has another version: a late request for the former one must not match it.
 func testVersionsDoNotComeBack(t *testing.T, s *mariadbtest.Server) {
-	db, prefix := pool(t, s.URL(mariadbtest.Database)), newPrefix()
-	store := mysql.New(db, mysql.Prefix(prefix))
-	former, err := store.Create(t.Context(), "k", []byte("{}"))
+	const name = "versions"
+	db := pool(t, s.URL(mariadbtest.Database))
+	store := mysql.NewStore(db)
+	former, err := store.Create(t.Context(), name, []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec("DELETE FROM locker_records WHERE name = ?", prefix+"k"); err != nil {
+	if _, err := db.Exec("DELETE FROM locker_records WHERE name = ?", name); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Create(t.Context(), "k", []byte("{}")); err != nil {
+	if _, err := store.Create(t.Context(), name, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Replace(t.Context(), "k", former, []byte("{}")); !errors.Is(err, record.ErrConflict) {
+	if _, err := store.Replace(t.Context(), name, former, []byte("{}")); !errors.Is(err, record.ErrConflict) {
 		t.Errorf("Replace of a version before a deletion: %v, expected a conflict", err)
 	}
 }
@@ -128,7 +129,7 @@ func testTables(t *testing.T, s *mariadbtest.Server) {
 		if err := mysql.Migrate(t.Context(), db, mysql.Table(name)); err != nil {
 			t.Fatal(err)
 		}
-		stores = append(stores, mysql.New(db, mysql.Table(name)))
+		stores = append(stores, mysql.NewStore(db, mysql.Table(name)))
 	}
 	for _, store := range stores {
 		if _, err := store.Create(t.Context(), "tables", []byte("{}")); err != nil {
@@ -136,13 +137,9 @@ func testTables(t *testing.T, s *mariadbtest.Server) {
 		}
 	}
 	run(t, db, "CREATE TABLE another (name INT)")
-	_, err := mysql.New(db, mysql.Table("another")).Create(t.Context(), "k", []byte("{}"))
+	_, err := mysql.NewStore(db, mysql.Table("another")).Create(t.Context(), "k", []byte("{}"))
 	if err == nil || !strings.Contains(err.Error(), "not one of locks") {
 		t.Errorf("Create in another table: %v", err)
-	}
-	long := mysql.New(db, mysql.Prefix(strings.Repeat("x", 501)))
-	if _, _, err := long.Get(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), "at most 500") {
-		t.Errorf("Get with a long prefix: %v", err)
 	}
 }
 
@@ -163,7 +160,7 @@ func testRights(t *testing.T, s *mariadbtest.Server) {
 // All methods return soon after their contexts have ended, although the server hangs, and work when it goes on.
 func testContexts(t *testing.T, s *mariadbtest.Server) {
 	relay := mariadbtest.NewRelay(t, s)
-	store := mysql.New(pool(t, relay.URL(mariadbtest.Database)), mysql.Prefix(newPrefix()))
+	store := mysql.NewStore(pool(t, relay.URL(mariadbtest.Database)), newTable(t, pool(t, s.URL(mariadbtest.Database))))
 	version, err := store.Create(t.Context(), "k", []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +208,7 @@ func testCallersThatWaitForAConnection(t *testing.T, s *mariadbtest.Server) {
 	defer silent.Close()
 	relay := mariadbtest.NewRelay(t, s)
 	db := pool(t, relay.URL(mariadbtest.Database)+"?max_conns=1&timeout=1s")
-	store := mysql.New(db, mysql.Prefix(newPrefix()))
+	store := mysql.NewStore(db)
 	get := func(limit time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()

@@ -15,7 +15,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
-	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/logging"
 
 	"github.com/golocker/locker"
@@ -29,7 +29,7 @@ import (
 type Config struct {
 	// Bucket is the name of the bucket.
 	Bucket string `yaml:"bucket" json:"bucket" url:"-"`
-	// Folder is what the keys of objects begin with, before a slash and the prefix. Empty: nothing.
+	// Folder is what the keys of objects begin with, before a slash and the name of the record. Empty: nothing.
 	Folder string `yaml:"folder,omitempty" json:"folder,omitempty" url:"-"`
 	// Region is that of the bucket. With an endpoint, it may be left out if the server does not care.
 	Region string `yaml:"region,omitempty" json:"region,omitempty"`
@@ -38,7 +38,8 @@ type Config struct {
 	// PathStyle says that the name of the bucket is a part of the path, and not of the host.
 	PathStyle bool `yaml:"path_style,omitempty" json:"path_style,omitempty"`
 	// AccessKeyID and SecretAccessKey authenticate requests. If they are empty, and there is no config.Config.Credentials,
-	// the SDK looks for credentials itself.
+	// the SDK looks for credentials itself. Of config.Config.Credentials, the username is the ID of an access key, and the
+	// password its secret. It is called when a request needs credentials, and they are older than a minute.
 	AccessKeyID     string        `yaml:"access_key_id,omitempty" json:"access_key_id,omitempty" url:"-"`
 	SecretAccessKey config.Secret `yaml:"secret_access_key,omitempty" json:"secret_access_key,omitempty" url:"-"`
 	// Poll is the longest pause between two looks of a waiter; see [record.Poll]. Zero: [record.DefaultPoll].
@@ -74,7 +75,7 @@ var (
 	folderRE = regexp.MustCompile(`^[^/[:cntrl:]]+(/[^/[:cntrl:]]+)*$`)
 )
 
-// maxFolder leaves room for the prefix and the name of a record. A key has at most 1,024 bytes.
+// maxFolder leaves room for the name of a record. A key has at most 1,024 bytes.
 const maxFolder = 500
 
 func (s *Config) check(report config.Report) {
@@ -106,7 +107,7 @@ func (s *Config) check(report config.Report) {
 	}
 }
 
-// open reads the variables and files of the SDK. It asks no server.
+// open makes a client. It reads the variables and files of the SDK, and asks no server.
 func (s *Config) open(ctx context.Context, prefix string) (*locker.Client, error) {
 	opts := []func(*awsconfig.LoadOptions) error{
 		awsconfig.WithLogger(logging.Nop{}), // the SDK's own one prints warnings
@@ -127,8 +128,11 @@ func (s *Config) open(ctx context.Context, prefix string) (*locker.Client, error
 	if err != nil {
 		return nil, fmt.Errorf("s3: %w", err)
 	}
+	if s.credentials == nil && s.AccessKeyID == "" {
+		loaded.Credentials = searched(loaded.Credentials)
+	}
 	transport := s.transport(loaded)
-	client := awss3.NewFromConfig(loaded, func(o *awss3.Options) {
+	client := sdk.NewFromConfig(loaded, func(o *sdk.Options) {
 		if s.Endpoint != "" {
 			o.BaseEndpoint = &s.Endpoint
 		}
@@ -145,12 +149,20 @@ func (s *Config) open(ctx context.Context, prefix string) (*locker.Client, error
 	if client.Options().Region == "" {
 		return nil, errors.New("s3.region: missing: give that of the bucket, or set AWS_REGION")
 	}
-	if s.Folder != "" {
-		prefix = s.Folder + "/" + prefix
-	}
-	store := NewStore(client, s.Bucket, prefix)
-	store.idle = transport.CloseIdleConnections
-	return record.New(store, record.Poll(time.Duration(s.Poll)), record.Timeout(time.Duration(s.Timeout))), nil
+	return record.New(&owner{NewStore(client, s.Bucket, s.Folder), transport}, record.Prefix(prefix),
+		record.Poll(time.Duration(s.Poll)), record.Timeout(time.Duration(s.Timeout))), nil
+}
+
+// owner is a Store with connections of its own.
+type owner struct {
+	*Store
+	transport *http.Transport
+}
+
+// Close implements io.Closer.
+func (o *owner) Close() error {
+	defer o.transport.CloseIdleConnections()
+	return o.Store.Close()
 }
 
 // transport returns that of the SDK, which may trust the authorities of AWS_CA_BUNDLE, with other limits. A server that
@@ -175,9 +187,6 @@ func (s *Config) transport(loaded aws.Config) *http.Transport {
 // backends call it for each new connection. Here each request is signed, whichever connection takes it.
 const keepCredentials = time.Minute
 
-// errAsked means that the program's function for credentials has failed.
-var errAsked = errors.New("config.Config.Credentials")
-
 // ask calls the program's function for credentials. The SDK calls it once at a time.
 func (s *Config) ask(ctx context.Context) (aws.Credentials, error) {
 	ctx, cancel := context.WithTimeout(ctx, record.DefaultTimeout)
@@ -187,9 +196,21 @@ func (s *Config) ask(ctx context.Context) (aws.Credentials, error) {
 		err = errors.New("the access key or its secret is empty")
 	}
 	if err != nil {
-		return aws.Credentials{}, fmt.Errorf("%w: %w", errAsked, err)
+		return aws.Credentials{}, fmt.Errorf("config.Config.Credentials: %w", err)
 	}
 	return aws.Credentials{
 		AccessKeyID: id, SecretAccessKey: secret, CanExpire: true, Expires: time.Now().Add(keepCredentials),
 	}, nil
+}
+
+// searched adds to the error of the SDK that it finds no credentials where to give them.
+func searched(by aws.CredentialsProvider) aws.CredentialsProvider {
+	return aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		found, err := by.Retrieve(ctx)
+		if err != nil {
+			err = fmt.Errorf("%w: give access_key_id and secret_access_key, or what AWS's SDK looks for: variables such as "+
+				"AWS_ACCESS_KEY_ID, a profile, or the role of this machine", err)
+		}
+		return found, err
+	})
 }

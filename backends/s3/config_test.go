@@ -14,7 +14,6 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/s3"
 	"github.com/golocker/locker/config"
-	"github.com/golocker/locker/record"
 )
 
 // who returns the access key of the last request.
@@ -54,9 +53,7 @@ func TestFourWays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := record.New(s.store(t))
-	defer own.Close()
-	if _, err := own.TryLock(t.Context(), "k", locker.TTL(time.Minute)); err != nil {
+	if _, err := s.lockClient(t).TryLock(t.Context(), "k", locker.TTL(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	for user, c := range map[string]*config.Config{"AKIDFILE": inFile, "AKIDVAR": inEnv, "AKIDENV": inURL} {
@@ -312,5 +309,19 @@ func TestCredentialsOfTheProgram(t *testing.T) {
 	own.AccessKeyID, own.SecretAccessKey = "AKID", "hunter2"
 	if _, err := c.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "s3.access_key_id") {
 		t.Errorf("credentials and a function: %v", err)
+	}
+}
+
+// What the function has returned is used for a minute.
+func TestCredentialsAreKeptForAMinute(t *testing.T) {
+	t.Parallel()
+	got, err := s3.Ask(t.Context(), func(ctx context.Context) (string, string, error) {
+		if _, limited := ctx.Deadline(); !limited {
+			t.Error("the function may hang for ever")
+		}
+		return "AKIDVAULT", "hunter2", nil
+	})
+	if left := time.Until(got.Expires); err != nil || !got.CanExpire || left < 30*time.Second || left > time.Minute {
+		t.Errorf("the credentials are used for %v, %v", left, err)
 	}
 }

@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 			s := start(t)
 			store := s.faults()
 			store.Open = func() locker.Backend {
-				return record.NewBackend(s.store(t), record.Poll(50*time.Millisecond))
+				return record.NewBackend(s.store(t), record.Prefix(prefix), record.Poll(50*time.Millisecond))
 			}
 			return store
 		},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
@@ -59,7 +58,7 @@ func (s *Store) advice(err error) string {
 		switch {
 		case status == http.StatusForbidden:
 			return fmt.Sprintf("grant s3:GetObject and s3:PutObject on s3://%s/%s*, and s3:ListBucket on the bucket, without "+
-				"which S3 refuses to say that an object does not exist", s.bucket, s.prefix)
+				"which S3 refuses to say that an object does not exist", s.bucket, s.folder)
 		case status == http.StatusNotImplemented:
 			return "the server seems to have no conditional writes: use one that has"
 		case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests:
@@ -68,12 +67,7 @@ func (s *Store) advice(err error) string {
 			return "see whether the endpoint is that of S3"
 		}
 	}
-	switch {
-	case errors.Is(err, errAsked): // it says what is wrong
-	case strings.Contains(err.Error(), "get identity: "): // the SDK has no error of its own for that
-		return "give access_key_id and secret_access_key, or what AWS's SDK looks for: variables such as " +
-			"AWS_ACCESS_KEY_ID, a profile, or the role of this machine"
-	case errors.As(err, &name):
+	if errors.As(err, &name) {
 		return "correct the endpoint, or set path_style if the server does not know its buckets by host names"
 	}
 	return ""

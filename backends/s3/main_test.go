@@ -18,12 +18,14 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
-	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"go.uber.org/goleak"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/s3"
+	"github.com/golocker/locker/record"
 )
 
 // What the machine has for AWS's SDK is not for the tests.
@@ -254,20 +256,30 @@ func (s *server) taken() (keys []string) {
 }
 
 // client returns a client of the program's own.
-func (s *server) client(t testing.TB, more ...func(*awss3.Options)) *awss3.Client {
+func (s *server) client(t testing.TB, more ...func(*sdk.Options)) *sdk.Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 10}
 	t.Cleanup(transport.CloseIdleConnections)
-	return awss3.New(awss3.Options{
+	return sdk.New(sdk.Options{
 		Region: "us-east-1", BaseEndpoint: aws.String(s.http.URL), UsePathStyle: true,
 		Credentials: credentials.NewStaticCredentialsProvider("AKIDOWN", "hunter2", ""),
 		HTTPClient:  &http.Client{Transport: transport},
 	}, more...)
 }
 
-func (s *server) store(t testing.TB, more ...func(*awss3.Options)) *s3.Store {
-	store := s3.NewStore(s.client(t, more...), bucket, "team/lock:")
+func (s *server) store(t testing.TB, more ...func(*sdk.Options)) *s3.Store {
+	store := s3.NewStore(s.client(t, more...), bucket, "team")
 	t.Cleanup(func() { _ = store.Close() })
 	return store
+}
+
+// prefix is that of the keys.
+const prefix = "lock:"
+
+// lockClient returns a Client with a Store of its own.
+func (s *server) lockClient(t testing.TB) *locker.Client {
+	l := record.New(s.store(t), record.Prefix(prefix))
+	t.Cleanup(func() { _ = l.Close() })
+	return l
 }
 
 // url returns that of the same locks, with more parameters.
@@ -280,8 +292,8 @@ func (s *server) endpoint() string { return strings.Replace(s.http.URL, "127.0.0
 
 // keyOf returns the key of a lock's object, as package record names records.
 func keyOf(key string) string {
-	out := "team/lock:"
-	for _, c := range []byte(key) {
+	out := "team/"
+	for _, c := range []byte(prefix + key) {
 		if 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' {
 			out += string(c)
 		} else {

@@ -71,7 +71,7 @@ func (s *Store) probe(ctx context.Context) error {
 			if n == 2 {
 				return fmt.Errorf("the server ignores the condition %s: of two writes of s3://%s/%s%s with the same one, it "+
 					"has accepted both, so two processes could hold one lock. Use a server that has conditional writes, or a "+
-					"version of this one that has", header, s.bucket, s.prefix, probeName)
+					"version of this one that has", header, s.bucket, s.folder, probeName)
 			}
 			text := fmt.Appendf(nil, `{"probe":%q}`, rand.Text())
 			_, err = s.put(ctx, probeName, version, text)
@@ -90,7 +90,7 @@ func (s *Store) probe(ctx context.Context) error {
 		return fmt.Errorf("probing conditional writes: %w", err)
 	case version == "":
 		return fmt.Errorf("probing conditional writes: s3://%s/%s%s was written and is not there: see what deletes objects",
-			s.bucket, s.prefix, probeName)
+			s.bucket, s.folder, probeName)
 	}
 	return refused("If-Match", version)
 }

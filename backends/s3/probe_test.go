@@ -23,11 +23,10 @@ func TestServersThatIgnoreConditionsAreRefused(t *testing.T) {
 			return nil
 		})
 		for range 2 { // the second Client finds the object of the first one
-			l := record.New(s.store(t))
-			defer l.Close()
+			l := s.lockClient(t)
 			for range 2 {
 				_, err := l.TryLock(t.Context(), "k")
-				want := "the server ignores the condition " + ignored + ": of two writes of s3://locks/team/lock:=probe"
+				want := "the server ignores the condition " + ignored + ": of two writes of s3://locks/team/=probe"
 				if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 					t.Errorf("%s: %v, expected %q", ignored, err, want)
 				}

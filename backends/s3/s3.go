@@ -6,7 +6,9 @@
 //
 // With a client of its own, it writes
 //
-//	l := record.New(s3.NewStore(client, "bucket", "folder/lock:"))
+//	import locks3 "github.com/golocker/locker/backends/s3" // the SDK's package is called s3, too
+//
+//	l := record.New(locks3.NewStore(client, "bucket", "folder"), record.Prefix("lock:"))
 //
 // Each lock is one object, a record of package record, which says what it promises and how many requests it makes.
 // docs/backends/s3.md says what the bucket needs.
@@ -23,7 +25,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/golocker/locker/record"
 )
@@ -33,10 +35,9 @@ import (
 // Before its first write it probes whether the server keeps conditions: a server that ignores them would grant a lock
 // to everybody. That takes four requests, once. As long as the probe has not succeeded, no write is sent.
 type Store struct {
-	client *awss3.Client
+	client *sdk.Client
 	bucket string
-	prefix string
-	idle   func() // closes the connections of a client that is the Store's own; nil if it is the program's
+	folder string // with a slash behind it; empty if there is none
 
 	open    context.Context // ends with Close
 	end     context.CancelFunc
@@ -46,11 +47,14 @@ type Store struct {
 	running sync.WaitGroup
 }
 
-// NewStore returns the Store of the objects of a bucket whose keys begin with prefix, which may be empty. Clients that
-// should exclude each other need the same bucket and prefix. It sends nothing. The client stays the caller's, with its
-// timeouts and retries. Close ends a probe that is in progress.
-func NewStore(client *awss3.Client, bucket, prefix string) *Store {
-	s := &Store{client: client, bucket: bucket, prefix: prefix}
+// NewStore returns the Store of the objects of a bucket whose keys begin with folder and a slash. An empty folder means
+// all. It sends nothing. The client stays the caller's, with its timeouts and retries. Close ends a probe that is in
+// progress.
+func NewStore(client *sdk.Client, bucket, folder string) *Store {
+	s := &Store{client: client, bucket: bucket}
+	if folder != "" {
+		s.folder = folder + "/"
+	}
 	s.open, s.end = context.WithCancel(context.Background())
 	return s
 }
@@ -61,14 +65,11 @@ func (s *Store) Close() error {
 	s.end()
 	s.mu.Unlock()
 	s.running.Wait()
-	if s.idle != nil {
-		s.idle()
-	}
 	return nil
 }
 
 // settings are those of each request, whatever the client has.
-func settings(o *awss3.Options) {
+func settings(o *sdk.Options) {
 	// The checksums that the SDK adds by default are unknown to some servers, which refuse them or store them as a part
 	// of the text. Requests that require one still have it.
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
@@ -82,8 +83,8 @@ const maxText = 64 << 10
 
 // Get implements [record.Store].
 func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
-	key := s.prefix + name
-	out, err := s.client.GetObject(ctx, &awss3.GetObjectInput{Bucket: &s.bucket, Key: &key}, settings)
+	key := s.folder + name
+	out, err := s.client.GetObject(ctx, &sdk.GetObjectInput{Bucket: &s.bucket, Key: &key}, settings)
 	switch {
 	case codeOf(err) == noSuchKey:
 		return nil, "", nil
@@ -119,8 +120,8 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 
 // put writes an object if its ETag is version, or if there is none, and version is empty.
 func (s *Store) put(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
-	key := s.prefix + name
-	in := &awss3.PutObjectInput{
+	key := s.folder + name
+	in := &sdk.PutObjectInput{
 		Bucket: &s.bucket, Key: &key, Body: bytes.NewReader(text), ContentType: aws.String("application/json"),
 	}
 	if version == "" {

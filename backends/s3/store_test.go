@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
+	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/golocker/locker"
@@ -19,7 +19,7 @@ import (
 )
 
 // once makes a client send each request once, so that tests need not wait for its pauses.
-func once(o *awss3.Options) { o.RetryMaxAttempts = 1 }
+func once(o *sdk.Options) { o.RetryMaxAttempts = 1 }
 
 // What the server answers decides whether a call has found no object, a conflict, or something that leaves the outcome
 // open. Errors that last until somebody does something say what to do.
@@ -56,7 +56,7 @@ func TestAnswers(t *testing.T) {
 		},
 		"no right": {
 			refusal(403, "AccessDenied"), false, false, false,
-			"grant s3:GetObject and s3:PutObject on s3://locks/team/lock:*, and s3:ListBucket on the bucket",
+			"grant s3:GetObject and s3:PutObject on s3://locks/team/*, and s3:ListBucket on the bucket",
 		},
 		"no user":          {refusal(403, "InvalidAccessKeyId"), false, false, false, "correct the credentials"},
 		"wrong secret":     {refusal(403, "SignatureDoesNotMatch"), false, false, false, "correct the credentials"},
@@ -100,7 +100,7 @@ func TestAnswers(t *testing.T) {
 func TestHostThatNobodyKnows(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	store := s.store(t, func(o *awss3.Options) {
+	store := s.store(t, func(o *sdk.Options) {
 		o.HTTPClient = &http.Client{Transport: &http.Transport{
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
 				return nil, &net.DNSError{Err: "no such host", Name: "locks.minio", IsNotFound: true}
@@ -142,13 +142,12 @@ func TestRequestsAreRepeated(t *testing.T) {
 	}
 }
 
-// A lock is one object under the prefix. An acquisition takes a read and a write, or only the write if the same process
+// A lock is one object in the folder. An acquisition takes a read and a write, or only the write if the same process
 // has released the lock, and extensions and releases take a write. Nothing is listed or deleted.
 func TestRequestsAndObjects(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	l := record.New(s.store(t))
-	defer l.Close()
+	l := s.lockClient(t)
 	lease, err := l.TryLock(t.Context(), "büro 7", locker.TTL(time.Minute))
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +166,7 @@ func TestRequestsAndObjects(t *testing.T) {
 	if text := s.text(keyOf("büro 7")); !strings.Contains(text, `"state":"held"`) {
 		t.Errorf("the object is %q", text)
 	}
-	head, err := s.client(t).HeadObject(t.Context(), &awss3.HeadObjectInput{
+	head, err := s.client(t).HeadObject(t.Context(), &sdk.HeadObjectInput{
 		Bucket: new(bucket), Key: new(keyOf("büro 7")),
 	})
 	if err != nil || head.ContentType == nil || *head.ContentType != "application/json" {
@@ -196,7 +195,7 @@ func TestVersionedBuckets(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	store := s.store(t)
-	_, err := s.client(t).PutBucketVersioning(t.Context(), &awss3.PutBucketVersioningInput{
+	_, err := s.client(t).PutBucketVersioning(t.Context(), &sdk.PutBucketVersioningInput{
 		Bucket:                  new(bucket),
 		VersioningConfiguration: &types.VersioningConfiguration{Status: types.BucketVersioningStatusEnabled},
 	})
@@ -210,7 +209,7 @@ func TestVersionedBuckets(t *testing.T) {
 	if version, err = store.Replace(t.Context(), "k", version, []byte(`{"n":2}`)); err != nil {
 		t.Fatal(err)
 	}
-	s.delete("team/lock:k")
+	s.delete("team/k")
 	if _, v, err := store.Get(t.Context(), "k"); v != "" || err != nil {
 		t.Errorf("Get after a deletion: %q, %v", v, err)
 	}

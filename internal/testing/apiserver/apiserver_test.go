@@ -131,7 +131,7 @@ func TestRulesOfStores(t *testing.T) {
 		shared := start(t)
 		stores := make([]record.Store, n)
 		for i := range stores {
-			stores[i] = kubernetes.NewStore(shared, "")
+			stores[i] = kubernetes.NewStore(shared)
 		}
 		return stores
 	})
@@ -146,7 +146,7 @@ func TestKubetestDoesWhatTheRegistryDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	stores := [2]record.Store{
-		kubernetes.NewStore(client.Leases(kubetest.Namespace), ""), kubernetes.NewStore(l, ""),
+		kubernetes.NewStore(client.Leases(kubetest.Namespace)), kubernetes.NewStore(l),
 	}
 	kubetest.Compare(t, stores, func(name string) {
 		s.Delete(name)

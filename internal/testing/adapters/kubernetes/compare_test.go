@@ -60,7 +60,7 @@ func (f fakes) remove(t *testing.T, name string) {
 	}
 }
 
-// typed returns a client of client-go for the server, which is a client of the program's own for kubernetes.New.
+// typed returns a client of client-go for the server, which is a client of the program's own for kubernetes.NewStore.
 func typed(t testing.TB, s *kubetest.Server) coordinationclient.CoordinationV1Interface {
 	t.Helper()
 	c, err := coordinationclient.NewForConfig(&rest.Config{
@@ -77,7 +77,7 @@ func TestRulesOfStoresOnTheFakeClient(t *testing.T) {
 		shared := newFakes()
 		stores := make([]record.Store, n)
 		for i := range stores {
-			stores[i] = kubernetes.NewStore(shared, "")
+			stores[i] = kubernetes.NewStore(shared)
 		}
 		return stores
 	})
@@ -86,7 +86,7 @@ func TestRulesOfStoresOnTheFakeClient(t *testing.T) {
 func TestTheServerDoesWhatTheFakeClientDoes(t *testing.T) {
 	s, f := kubetest.Start(t), newFakes()
 	leases := typed(t, s).Leases(kubetest.Namespace)
-	stores := [2]record.Store{kubernetes.NewStore(leases, ""), kubernetes.NewStore(f, "")}
+	stores := [2]record.Store{kubernetes.NewStore(leases), kubernetes.NewStore(f)}
 	kubetest.Compare(t, stores, func(name string) {
 		s.Delete(name)
 		f.remove(t, name)
@@ -98,7 +98,7 @@ func TestTheServerDoesWhatTheFakeClientDoes(t *testing.T) {
 func TestElectorsOfClientGo(t *testing.T) {
 	s := kubetest.Start(t)
 	leases := typed(t, s)
-	l := kubernetes.New(leases.Leases(kubetest.Namespace))
+	l := record.New(kubernetes.NewStore(leases.Leases(kubetest.Namespace)), record.Prefix("lock:"))
 	defer l.Close()
 	held, err := l.TryLock(t.Context(), "k", locker.TTL(30*time.Second), locker.Label("web-7"))
 	if err != nil {
@@ -122,7 +122,7 @@ func TestElectorsOfClientGo(t *testing.T) {
 	if err := elector.Update(t.Context(), *seen); err != nil {
 		t.Fatal(err)
 	}
-	other := kubernetes.New(leases.Leases(kubetest.Namespace))
+	other := record.New(kubernetes.NewStore(leases.Leases(kubetest.Namespace)), record.Prefix("lock:"))
 	defer other.Close()
 	for _, c := range []locker.Locker{l, other} {
 		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrForeignKey) {
