@@ -60,8 +60,8 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// The same locks by a URL, in a file, in the environment, and by connections of the program's own. A lock of one is held
-// for the others.
+// The same locks by a URL, in a file, in the environment, and by connections of the program's own. A lock of one is
+// held for the others.
 func testFourWays(t *testing.T, s *mariadbtest.Server) {
 	run(t, pool(t, s.URL(mariadbtest.Database)), "CREATE USER alice@'127.0.0.1' IDENTIFIED BY 'hunter2'",
 		"GRANT SELECT, INSERT, UPDATE ON locker.* TO alice@'127.0.0.1'")
