@@ -30,7 +30,7 @@ publish() {
   done
   cp "$tree/go.mod" "$to/$version.mod"
   echo "{\"Version\":\"$version\",\"Time\":\"2000-01-01T00:00:00Z\"}" >"$to/$version.info"
-  echo "$version" >"$to/list"
+  echo "$version" >>"$to/list"
   (cd "$tree" && git init -q && git add -Af &&
     git archive --format=zip --prefix="$name@$version/" -o "$to/$version.zip" "$(git write-tree)")
 }

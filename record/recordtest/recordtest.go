@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/golocker/locker/record"
 )
@@ -105,6 +106,12 @@ var rules = []rule{
 		"With a context that has ended, all methods fail at once, and not with ErrConflict. Otherwise callers hang with " +
 			"the store.",
 		endedContext,
+	},
+	{
+		"ClockCanBeWritten",
+		"If the Store is a Clock, its time is above 0 and does not go back, and its id has at most 64 bytes of UTF-8, the " +
+			"same for all clients, or is empty. Otherwise there is no clock, or each process takes the others for dead.",
+		clockCanBeWritten,
 	},
 }
 
@@ -345,5 +352,26 @@ func endedContext(t testing.TB, stores makes) {
 			}
 			timer.Stop()
 		}
+	}
+}
+
+func clockCanBeWritten(t testing.TB, stores makes) {
+	known := ""
+	for _, c := range open(t, stores, 2) {
+		clock, ok := c.s.(record.Clock)
+		if !ok {
+			return
+		}
+		id, now := clock.Clock()
+		again, later := clock.Clock()
+		switch {
+		case id != again || known != "" && id != "" && id != known:
+			t.Errorf("Clock: expected one id, seen %q, %q and %q", known, id, again)
+		case id != "" && (len(id) > 64 || !utf8.ValidString(id)):
+			t.Errorf("Clock: expected an id of at most 64 bytes of UTF-8, seen %q", id)
+		case id != "" && (now <= 0 || later < now):
+			t.Errorf("Clock: expected times above 0 that do not go back, seen %v and then %v", now, later)
+		}
+		known = id
 	}
 }

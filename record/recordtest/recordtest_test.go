@@ -2,6 +2,7 @@ package recordtest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"maps"
 	"runtime"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -31,6 +33,15 @@ type flawed struct {
 	get     getter
 	create  creator
 	replace replacer
+	clock   func() (id string, now time.Duration)
+}
+
+// Clock implements record.Clock.
+func (f flawed) Clock() (id string, now time.Duration) {
+	if f.clock != nil {
+		return f.clock()
+	}
+	return "", 0
 }
 
 func (f flawed) Get(ctx context.Context, name string) ([]byte, string, error) {
@@ -177,6 +188,20 @@ var flaws = map[string][]func() flawed{
 			return "", record.ErrConflict // whatever the error was
 		}}
 	}},
+	"ClockCanBeWritten": {
+		clocks("\xff", 1), clocks(strings.Repeat("a", 65), 1), clocks("a", 0), clocks("a", 2, 1),
+		func() flawed { return clocks(rand.Text(), 1)() }, // each client has its own
+	},
+}
+
+func clocks(id string, times ...time.Duration) func() flawed {
+	return func() flawed {
+		n := 0
+		return flawed{clock: func() (string, time.Duration) {
+			n++
+			return id, times[(n-1)%len(times)]
+		}}
+	}
 }
 
 // stores makes clients of one store, each with the flaw that plant makes.
@@ -196,6 +221,7 @@ func stores(plant func() flawed) func(t testing.TB, n int) []record.Store {
 
 func TestSoundStore(t *testing.T) {
 	Run(t, stores(func() flawed { return flawed{} }))
+	Run(t, stores(clocks("a", 1, 2)))
 }
 
 // verdict is a testing.TB that notes whether a check fails.

@@ -100,8 +100,8 @@ func (a *app) root() *cobra.Command {
 
 		Use:   "locker",
 		Short: "Distributed locks for people, scripts and cron jobs",
-		Long: `locker takes locks in files, on Redis, on a Redlock over several independent Redis servers, on etcd, PostgreSQL,
-NATS, MySQL, S3, DynamoDB or Kubernetes, and shows the state of locks and servers.
+		Long: `locker takes locks in files, on Redis, on a Redlock over several independent Redis servers, on etcd,
+PostgreSQL, NATS, MySQL, S3, DynamoDB or Kubernetes, and shows the state of locks and servers.
 
 It uses the same configuration as programs that use the library. Choose the locks with --url, or with a file and the
 environment. Without any of these, they are those of this user on this machine, in files.

@@ -18,8 +18,8 @@ func migrateCommand(a *app) *cobra.Command {
 		Use:     "migrate",
 		GroupID: groupLook,
 		Short:   "Make or update the tables of locks in PostgreSQL or MySQL",
-		Long: `Migrate makes the schema, the tables and the functions that locks in PostgreSQL need, or the table of MySQL. Run
-it once before the first lock, and again after an update of the programs that lock. If everything is up to date, it
+		Long: `Migrate makes the schema, the tables and the functions that locks in PostgreSQL need, or the table of MySQL.
+Run it once before the first lock, and again after an update of the programs that lock. If everything is up to date, it
 changes nothing. Several migrations may run at the same time.
 
 The user needs the right to create a schema in the database, or a table in that of MySQL. The programs that lock need

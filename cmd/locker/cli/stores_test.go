@@ -78,7 +78,8 @@ func TestNoConfiguration(t *testing.T) {
 	second := start("run", "-k", "k", "--wait", "0", "--", "true")
 	second.exits(t, exit.Held)
 	assert.Equal(t, 1, strings.Count(second.err.String(), says), second.err.String())
-	start("run", "-k", "outer", "--", os.Args[0], "run", "-k", "inner", "--", "true").exits(t, 0) // the command's variables
+	// The command gets variables, which are no configuration.
+	start("run", "-k", "outer", "--", os.Args[0], "run", "-k", "inner", "--", "true").exits(t, 0)
 	env := []string{"HOME=" + home}
 	code, out, stderr := call(env, "inspect", "k", "--json")
 	assert.Equal(t, 0, code, stderr)

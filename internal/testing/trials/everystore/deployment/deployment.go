@@ -99,8 +99,8 @@ func (s *Store) URL() string {
 // request is how a request begins over HTTP. Clients may send the rest of it separately.
 var request = regexp.MustCompile(`^(GET|HEAD|PUT|POST|DELETE) `)
 
-// Counted returns a URL of the store, and a function that says how many requests went that way. If they are not of HTTP,
-// what a client sends at once is one request.
+// Counted returns a URL of the store, and a function that says how many requests went that way. If they are not of
+// HTTP, what a client sends at once is one request.
 func (s *Store) Counted(t testing.TB) (url string, requests func() float64) {
 	var n atomic.Int64
 	count := func(piece []byte) testserver.Action {

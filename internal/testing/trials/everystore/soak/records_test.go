@@ -25,7 +25,7 @@ const (
 // Whatever happens to processes, servers, networks and single requests, a store that knows nothing of locks keeps the
 // promises that TestSoak is about.
 func TestRecords(t *testing.T) {
-	count, all := 150, os.Getenv(recordsEnv)
+	count, all := 100, os.Getenv(recordsEnv)
 	if all != "" {
 		var err error
 		if count, err = strconv.Atoi(all); err != nil {
@@ -69,28 +69,29 @@ func (tr *trial) acquired(count int) func() bool {
 	}
 }
 
-// hasty is a scheme whose locks end before their holders know: the store has half of the TTL.
+// hasty is a scheme whose locks end before their holders know: the store has a quarter of the TTL, and they are renewed
+// after a third.
 const hasty = "hasty"
 
 func init() {
-	deployment.Register(hasty, func(s record.Store) locker.Backend { return halves{record.NewBackend(s)} })
+	deployment.Register(hasty, func(s record.Store) locker.Backend { return quarters{record.NewBackend(s)} })
 }
 
-type halves struct{ *record.Backend }
+type quarters struct{ *record.Backend }
 
-func (h halves) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	req.TTL /= 2
-	return h.Backend.Acquire(ctx, req)
+func (q quarters) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	req.TTL /= 4
+	return q.Backend.Acquire(ctx, req)
 }
 
-func (h halves) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	req.TTL /= 2
-	return h.Backend.Queue(ctx, req)
+func (q quarters) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	req.TTL /= 4
+	return q.Backend.Queue(ctx, req)
 }
 
-func (h halves) Extend(ctx context.Context, req locker.Request) error {
-	req.TTL /= 2
-	return h.Backend.Extend(ctx, req)
+func (q quarters) Extend(ctx context.Context, req locker.Request) error {
+	req.TTL /= 4
+	return q.Backend.Extend(ctx, req)
 }
 
 // withoutConditions removes the condition from requests that replace a record.
