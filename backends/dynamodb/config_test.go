@@ -199,6 +199,52 @@ func TestCloseEndsConnections(t *testing.T) {
 	}
 }
 
+// A client from a configuration leaves a server that hangs after half of its time, and asks once more.
+func TestServerThatHangsIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	s := dynamotest.Start(t)
+	s.Table(t, "locks")
+	var hangs atomic.Bool
+	var seen atomic.Int32
+	resume := make(chan struct{})
+	endpoint := front(t, s.URL(), func(request) *answer {
+		if hangs.Load() {
+			seen.Add(1)
+			<-resume
+		}
+		return nil
+	})
+	l := open(t, parse(t, "dynamodb://locks?timeout=2s&region="+region+"&endpoint="+endpoint))
+	lease := steady.Lock(t, l, "k", locker.TTL(time.Minute))
+	hangs.Store(true)
+	defer close(resume)
+	if err := lease.Extend(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("while the server hangs: %v", err)
+	}
+	if n := seen.Load(); n != 2 {
+		t.Errorf("%d requests, expected two", n)
+	}
+}
+
+// What is signed for one server is not sent to another.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	s := dynamotest.Start(t)
+	var elsewhere atomic.Int32
+	other := front(t, s.URL(), func(request) *answer {
+		elsewhere.Add(1)
+		return refusal("AccessDeniedException")
+	})
+	endpoint := front(t, s.URL(), func(request) *answer { return &answer{status: http.StatusFound, location: other} })
+	l := open(t, parse(t, "dynamodb://locks?region="+region+"&endpoint="+endpoint))
+	if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) {
+		t.Error(err)
+	}
+	if n := elsewhere.Load(); n > 0 {
+		t.Errorf("%d requests were sent to another server", n)
+	}
+}
+
 // The program's function is asked for credentials when there are none that are fresh. While it fails, errors say why.
 func TestCredentialsOfTheProgram(t *testing.T) {
 	t.Parallel()

@@ -55,7 +55,8 @@ func connect(t testing.TB, endpoint string) *sdk.Client {
 type answer struct {
 	status   int
 	body     string
-	unsigned bool // it has no checksum
+	unsigned bool   // it has no checksum
+	location string // where to look instead
 }
 
 // refusal is the answer of a server that refuses a request.
@@ -95,6 +96,9 @@ func front(t testing.TB, behind string, instead func(r request) *answer) (endpoi
 			w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 			if !a.unsigned {
 				w.Header().Set("X-Amz-Crc32", strconv.FormatUint(uint64(crc32.ChecksumIEEE([]byte(a.body))), 10))
+			}
+			if a.location != "" {
+				w.Header().Set("Location", a.location)
 			}
 			w.WriteHeader(a.status)
 			_, _ = io.WriteString(w, a.body)

@@ -19,22 +19,20 @@ import (
 
 // Store implements record.Store. A record is a key of a bucket, and its text is the value. The version is a hash of the
 // text, which is enough because no text is written twice.
-type Store struct {
-	path   string
-	bucket []byte
-}
+type Store struct{ path string }
 
-// NewStore returns a Store in the file at path, on a local file system. The file need not exist. Stores of one file and
-// prefix, in one process or in many, share their records.
-func NewStore(path, prefix string) *Store {
-	return &Store{path: path, bucket: []byte("locks " + prefix)}
-}
+// bucket has the records.
+var bucket = []byte("locks")
+
+// NewStore returns a Store in the file at path, on a local file system. The file need not exist. Stores of one file, in
+// one process or in many, share their records.
+func NewStore(path string) *Store { return &Store{path} }
 
 // Get implements record.Store.
 func (s *Store) Get(ctx context.Context, name string) ([]byte, string, error) {
 	text, err := s.do(ctx, func(db *bolt.DB) (text []byte, err error) {
 		err = db.View(func(tx *bolt.Tx) error {
-			if b := tx.Bucket(s.bucket); b != nil {
+			if b := tx.Bucket(bucket); b != nil {
 				text = bytes.Clone(b.Get([]byte(name)))
 			}
 			return nil
@@ -58,7 +56,7 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 func (s *Store) put(ctx context.Context, name, version string, text []byte) (string, error) {
 	_, err := s.do(ctx, func(db *bolt.DB) ([]byte, error) {
 		return nil, db.Update(func(tx *bolt.Tx) error {
-			b, err := tx.CreateBucketIfNotExists(s.bucket)
+			b, err := tx.CreateBucketIfNotExists(bucket)
 			if err != nil {
 				return err
 			}

@@ -47,7 +47,7 @@ func newStore(t testing.TB) store {
 	return store{t, filepath.Join(dir, "locks.db")}
 }
 
-func (s store) open() *boltlock.Store { return boltlock.NewStore(s.path, "test:") }
+func (s store) open() *boltlock.Store { return boltlock.NewStore(s.path) }
 
 func (s store) must(err error) {
 	if err != nil {
@@ -85,7 +85,7 @@ func (s store) update(f func(records *bolt.Bucket) error) {
 	}
 	defer db.Close()
 	s.must(db.Update(func(tx *bolt.Tx) error {
-		records, err := tx.CreateBucketIfNotExists([]byte("locks test:"))
+		records, err := tx.CreateBucketIfNotExists([]byte("locks"))
 		if err != nil {
 			return err
 		}
@@ -193,18 +193,6 @@ func TestStore(t *testing.T) {
 func TestBackend(t *testing.T)   { conformance.RunBackend(t, harness) }
 func TestSemaphore(t *testing.T) { conformance.RunSemaphore(t, harness) }
 func TestRWLock(t *testing.T)    { conformance.RunRWLock(t, harness) }
-
-// Locks of different prefixes have nothing to do with each other, whatever their keys are.
-func TestPrefixes(t *testing.T) {
-	s := newStore(t)
-	for _, lock := range []struct{ prefix, key string }{{"a", "bc"}, {"ab", "c"}, {"", "abc"}, {"a", "abc"}} {
-		l := record.New(boltlock.NewStore(s.path, lock.prefix))
-		defer l.Close()
-		if _, err := l.TryLock(t.Context(), lock.key); err != nil {
-			t.Errorf("%q with the prefix %q: %v", lock.key, lock.prefix, err)
-		}
-	}
-}
 
 // stuck is a context that ends when it is first asked for its error, and holds up who asks until goOn, as a disk may.
 type stuck struct {

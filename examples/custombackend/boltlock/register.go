@@ -38,7 +38,7 @@ func init() {
 		},
 		Open: func(_ context.Context, s *Config, prefix string) (*locker.Client, error) {
 			poll := cmp.Or(time.Duration(s.Poll), 100*time.Millisecond)
-			return record.New(NewStore(s.Path, prefix), record.Poll(poll)), nil
+			return record.New(NewStore(s.Path), record.Prefix(prefix), record.Poll(poll)), nil
 		},
 	})
 }

@@ -72,7 +72,7 @@ func TestThreeWays(t *testing.T) {
 		}
 	}
 	out, err := command(nil, append(inURL, "doctor")...)
-	if err == nil || !strings.Contains(out, "waiter was not notified") { // a warning: this backend polls
+	if err != nil || !strings.Contains(out, "waiters look at intervals") {
 		t.Errorf("locker doctor: %v, %s", err, out)
 	}
 }
