@@ -10,7 +10,8 @@
 //	LOCKER_URL=nats://localhost:4222 go run . /tmp/ledger                  # NATS JetStream
 //	LOCKER_URL=mysql://user@localhost/app go run . /tmp/ledger             # MySQL, after: locker migrate
 //
-// For S3, DynamoDB or Kubernetes, import one more package, as below: backends/s3, backends/dynamodb, backends/kubernetes.
+// For S3, DynamoDB or Kubernetes, import one more package, as below: backends/s3, backends/dynamodb or
+// backends/kubernetes.
 //
 // It writes entries into a ledger, which is a file. Several of these programs can do so at once, on every store but the
 // first. Each entry has the fencing token of its lock, and the program fails if the last entry has the same or a

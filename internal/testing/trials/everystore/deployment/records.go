@@ -93,15 +93,14 @@ func serve(s *recordstore.Store) http.Handler {
 		var text []byte
 		var version string
 		var err error
-		switch in, over := r.Header.Get("If-None-Match"), r.Header.Get("If-Match"); {
-		case r.Method == http.MethodGet:
+		if r.Method == http.MethodGet {
 			text, version, err = s.Get(ctx, name)
-		default:
+		} else {
 			var body []byte
 			if body, err = io.ReadAll(r.Body); err != nil {
 				return // the client has left before it has sent all
 			}
-			switch {
+			switch in, over := r.Header.Get("If-None-Match"), r.Header.Get("If-Match"); {
 			case in != "":
 				version, err = s.Create(ctx, name, body)
 			case over != "":
@@ -120,7 +119,7 @@ func serve(s *recordstore.Store) http.Handler {
 			w.WriteHeader(http.StatusNotFound)
 		default:
 			w.Header().Set("ETag", version)
-			_, _ = w.Write(text)
+			_, _ = w.Write(text) //nolint:gosec // no browser reads it
 		}
 	})
 }
@@ -131,37 +130,44 @@ type client struct {
 	http http.Transport
 }
 
-func (c *client) send(ctx context.Context, method, name string, text []byte, condition ...string) (
-	*http.Response, []byte, error,
-) {
+// reply is the answer of the server.
+type reply struct {
+	status  int
+	version string
+	text    []byte
+}
+
+func (r reply) error() error { return fmt.Errorf("status %d: %s", r.status, r.text) }
+
+func (c *client) send(ctx context.Context, method, name string, text []byte, condition ...string) (reply, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.base+url.PathEscape(name), bytes.NewReader(text))
 	if err != nil {
-		return nil, nil, err
+		return reply{}, err
 	}
 	if len(condition) > 0 {
 		r.Header.Set(condition[0], condition[1])
 	}
-	reply, err := c.http.RoundTrip(r)
+	got, err := c.http.RoundTrip(r)
 	if err != nil {
-		return nil, nil, err
+		return reply{}, err
 	}
-	defer reply.Body.Close()
-	body, err := io.ReadAll(reply.Body)
-	return reply, body, err
+	defer got.Body.Close()
+	body, err := io.ReadAll(got.Body)
+	return reply{got.StatusCode, got.Header.Get("ETag"), body}, err
 }
 
 // Get implements record.Store.
 func (c *client) Get(ctx context.Context, name string) ([]byte, string, error) {
-	reply, text, err := c.send(ctx, http.MethodGet, name, nil)
+	got, err := c.send(ctx, http.MethodGet, name, nil)
 	switch {
 	case err != nil:
 		return nil, "", err
-	case reply.StatusCode == http.StatusNotFound:
+	case got.status == http.StatusNotFound:
 		return nil, "", nil
-	case reply.StatusCode != http.StatusOK:
-		return nil, "", fmt.Errorf("%s: %s", reply.Status, text)
+	case got.status != http.StatusOK:
+		return nil, "", got.error()
 	}
-	return text, reply.Header.Get("ETag"), nil
+	return got.text, got.version, nil
 }
 
 // Create implements record.Store.
@@ -175,16 +181,16 @@ func (c *client) Replace(ctx context.Context, name, version string, text []byte)
 }
 
 func (c *client) put(ctx context.Context, name string, text []byte, condition ...string) (string, error) {
-	reply, body, err := c.send(ctx, http.MethodPut, name, text, condition...)
+	got, err := c.send(ctx, http.MethodPut, name, text, condition...)
 	switch {
 	case err != nil:
 		return "", err
-	case reply.StatusCode == http.StatusPreconditionFailed:
+	case got.status == http.StatusPreconditionFailed:
 		return "", record.ErrConflict
-	case reply.StatusCode != http.StatusOK:
-		return "", fmt.Errorf("%s: %s", reply.Status, body)
+	case got.status != http.StatusOK:
+		return "", got.error()
 	}
-	return reply.Header.Get("ETag"), nil
+	return got.version, nil
 }
 
 // Close implements io.Closer.
