@@ -60,10 +60,3 @@ func TestConformanceWhenRequestsAreRepeated(t *testing.T) {
 	h.Bubble = virtual.Test
 	conformance.RunBackend(t, h)
 }
-
-func TestConformanceInRealTime(t *testing.T) {
-	h := harness(100*time.Microsecond, nil, record.Poll(50*time.Millisecond))
-	conformance.RunBackend(t, h)
-	conformance.RunSemaphore(t, h)
-	conformance.RunRWLock(t, h)
-}
