@@ -96,11 +96,11 @@ type Store struct {
 	Foreign func(key string) (intact func() bool)
 
 	// Hang makes the store stop answering until resume is called. As with a stopped process, the store may execute
-	// requests that arrive in between after resume.
+	// requests that arrive in between after resume. Hang returns when the store has stopped: a process that was sent
+	// SIGSTOP may answer for a moment.
 	Hang func() (resume func())
 
-	// Down makes the store unreachable until up is called. Requests fail and are not executed. The store may lose its
-	// data during this time.
+	// Down makes the store unreachable until up is called. Requests fail and are not executed. The store keeps its data.
 	Down func() (up func())
 
 	// LoseReply makes the store execute the next request of any Backend and lose the answer, together with the
@@ -117,7 +117,8 @@ type Store struct {
 
 	// Left lists what the store keeps: locks, queue positions of waiters, and everything else that it has created for
 	// them. Left omits counters, and tombstones of undone attempts, which may stay for a TTL. A store of several nodes
-	// lists the data of all nodes.
+	// lists the data of all nodes. Of a record.Store, it lists the records that record.Describe does not call free,
+	// without those that have not changed for their Length.
 	Left func() []string
 }
 

@@ -4,8 +4,6 @@ import "time"
 
 const MaxSightings = maxSightings
 
-var NameOf = nameOf
-
 // Parses returns the error of reading a text as a record.
 func Parses(text []byte) error {
 	_, err := Last(text)

@@ -17,10 +17,11 @@ func plain(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
-// nameOf returns the name of the record of a lock's key, which has any bytes. A byte that is not plain becomes = and
+// NameOf returns the name of the record of a lock's key, which begins with the prefix, if there is one, and has any
+// bytes. It is for tests of a [Store], which look for the record of a lock. A byte that is not plain becomes = and
 // two hexadecimal digits, so the name can be read. If it is too long, it becomes =s and the hash of the key. No two
 // keys have the same name.
-func nameOf(key string) string {
+func NameOf(key string) string {
 	var out strings.Builder
 	for i := range len(key) {
 		if c := key[i]; plain(c) {

@@ -27,8 +27,9 @@
 // # Waiting
 //
 // There is no queue. Each Client that waits looks at intervals, see [Poll], and the first one whose request arrives
-// after a release gets the lock. The callers of one Client wait in the order of their arrival, in one queue that looks
-// for all of them, and hand the lock over to each other for up to 50 ms without the store.
+// after a release gets the lock. So beside Clients that want the lock all the time, one that looks seldom may wait for
+// many times its interval. The callers of one Client wait in the order of their arrival, in one queue that looks for
+// all of them, and hand the lock over to each other for up to 50 ms without the store.
 //
 // # Requests
 //
@@ -168,7 +169,7 @@ func (b *Backend) bounded(ctx context.Context, most time.Duration) (context.Cont
 	}
 }
 
-func (b *Backend) nameOf(key string) string { return nameOf(b.prefix + key) }
+func (b *Backend) nameOf(key string) string { return NameOf(b.prefix + key) }
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavailable, err) }
 

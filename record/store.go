@@ -21,16 +21,18 @@ var ErrConflict = errors.New("the record is not the expected one")
 //     older, exclusion and tokens last, but Verify proves nothing, and an attempt that failed may leave its lock
 //     behind.
 //   - Versions. A version is a text that is not empty, and means the same to all processes. Two different texts that a
-//     record has had, at whatever times, never have the same version. The same text may have the same version again, as
-//     with an ETag of S3: a Backend never writes the same text twice.
+//     record has had, at whatever times, never have the same version, not even after a restart of the store. The same
+//     text may have the same version again, as with an ETag of S3: a Backend never writes the same text twice. So a
+//     hash of the text is a version for a store that has none. The version that Create and Replace return is that of
+//     the text that they have written, and not one that was read afterwards: it may be that of the next writer.
 //   - Conflicts. An error matches [ErrConflict] only if the store has answered that the condition does not hold. An
 //     answer such as "busy" or "try again" is no conflict. A record that does not exist is a conflict for Replace,
 //     which must not create it. If a client library repeats a request whose answer was lost, and reports the success
 //     of the first one as a conflict, that is allowed: the Backend reads the record.
 //   - Every other error of Create and Replace leaves the outcome open: the request may have been executed, or may be
 //     executed later, however late. A Store need not find out. It need not repeat requests either.
-//   - Contexts. Each method returns within milliseconds of the end of its context, whatever the store does. The context
-//     always has a deadline; see [Timeout].
+//   - Contexts. Each method returns within milliseconds of the end of its context, whatever the store does. If the
+//     context has ended already, it fails and sends nothing. The context always has a deadline; see [Timeout].
 //   - Nobody else writes. Nothing deletes or changes the records but Backends: no lifecycle rule, no TTL, no restored
 //     backup, no second system beside the first. See the package about what a deleted record means.
 //

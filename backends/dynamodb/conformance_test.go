@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"regexp"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,12 +65,9 @@ type sighting struct {
 // prefix is that of the keys.
 const prefix = "lock:"
 
-// key returns the partition key of a lock, as package record names records.
+// key returns the partition key of a lock.
 func key(of string) map[string]types.AttributeValue {
-	name := regexp.MustCompile(`[^a-z0-9_-]`).ReplaceAllStringFunc(prefix+of, func(c string) string {
-		return fmt.Sprintf("=%02x", c)
-	})
-	return map[string]types.AttributeValue{"name": &types.AttributeValueMemberS{Value: name}}
+	return map[string]types.AttributeValue{"name": &types.AttributeValueMemberS{Value: record.NameOf(prefix + of)}}
 }
 
 func (w *world) open() locker.Backend {

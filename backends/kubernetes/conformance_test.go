@@ -2,8 +2,6 @@ package kubernetes_test
 
 import (
 	"encoding/json"
-	"fmt"
-	"regexp"
 	"testing"
 	"time"
 
@@ -23,13 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // prefix is that of the keys.
 const prefix = "lock:"
 
-// objectOf returns the name of the Lease of a short key, whose record package record names so.
-func objectOf(key string) string {
-	name := regexp.MustCompile("[^a-z0-9_-]").ReplaceAllStringFunc(prefix+key, func(c string) string {
-		return fmt.Sprintf("=%02x", c)
-	})
-	return kubernetes.ObjectName(name)
-}
+// objectOf returns the name of the Lease of a key.
+func objectOf(key string) string { return kubernetes.ObjectName(record.NameOf(prefix + key)) }
 
 // open returns a store with a client of its own, as a process has it.
 func open(t testing.TB, s *kubetest.Server) *kubernetes.Store {

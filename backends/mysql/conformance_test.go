@@ -3,9 +3,7 @@ package mysql_test
 import (
 	"database/sql"
 	"encoding/json"
-	"fmt"
 	"path"
-	"regexp"
 	"testing"
 	"time"
 
@@ -68,20 +66,20 @@ func testConformance(t *testing.T, shared *mariadbtest.Server) {
 			LoseReply: relay.LoseReply,
 			Left:      func() []string { return left(t, direct, prefix) },
 			Delete: func(key string) {
-				if _, err := direct.Exec("DELETE FROM locker_records WHERE name = ?", name(prefix+key)); err != nil {
+				if _, err := direct.Exec("DELETE FROM locker_records WHERE name = ?", record.NameOf(prefix+key)); err != nil {
 					t.Error(err)
 				}
 			},
 			Foreign: func(key string) (intact func() bool) {
 				const text = "not a lock"
 				_, err := direct.Exec("INSERT INTO locker_records (name, version, record) VALUES (?, 'v', ?)",
-					name(prefix+key), text)
+					record.NameOf(prefix+key), text)
 				if err != nil {
 					t.Error(err)
 				}
 				return func() bool {
 					var seen string
-					err := direct.QueryRow("SELECT record FROM locker_records WHERE name = ?", name(prefix+key)).Scan(&seen)
+					err := direct.QueryRow("SELECT record FROM locker_records WHERE name = ?", record.NameOf(prefix+key)).Scan(&seen)
 					return err == nil && seen == text
 				}
 			},
@@ -94,17 +92,10 @@ func testConformance(t *testing.T, shared *mariadbtest.Server) {
 	conformance.RunBackend(t, h)
 }
 
-// name returns the name of the record of a key of the suite, as package record does it.
-func name(key string) string {
-	return regexp.MustCompile("[^a-z0-9_-]").ReplaceAllStringFunc(key, func(c string) string {
-		return fmt.Sprintf("=%02x", c)
-	})
-}
-
 // left lists the locks that are taken, and were written less than their length ago.
 func left(t testing.TB, db *sql.DB, prefix string) (names []string) {
 	rows, err := db.Query("SELECT name, record, TIMESTAMPDIFF(MICROSECOND, written, NOW(6)) DIV 1000 FROM locker_records "+
-		"WHERE name LIKE ?", name(prefix)+"%")
+		"WHERE name LIKE ?", record.NameOf(prefix)+"%")
 	if err != nil {
 		t.Error(err)
 		return nil

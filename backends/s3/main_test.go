@@ -290,15 +290,5 @@ func (s *server) url(more string) string {
 // endpoint has a name for a host. If it is an address, the SDK puts the bucket into the path by itself.
 func (s *server) endpoint() string { return strings.Replace(s.http.URL, "127.0.0.1", "localhost", 1) }
 
-// keyOf returns the key of a lock's object, as package record names records.
-func keyOf(key string) string {
-	out := "team/"
-	for _, c := range []byte(prefix + key) {
-		if 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_' {
-			out += string(c)
-		} else {
-			out += fmt.Sprintf("=%02x", c)
-		}
-	}
-	return out
-}
+// keyOf returns the key of a lock's object.
+func keyOf(key string) string { return "team/" + record.NameOf(prefix+key) }

@@ -90,6 +90,12 @@ var rules = []rule{
 		oneWins,
 	},
 	{
+		"VersionsAreOnesOwn",
+		"Create and Replace return the version of the text that they have written. Otherwise, as with a version that is " +
+			"read afterwards, a process may get that of the next writer, and take its lock away.",
+		versionsAreOnesOwn,
+	},
+	{
 		"ReadsAreFresh",
 		"A Get that begins after a write has ended returns what was written, or something newer, whichever client asks. " +
 			"Otherwise locks of attempts that have failed are left behind.",
@@ -292,6 +298,39 @@ func oneWins(t testing.TB, stores makes) {
 				seen)
 		}
 	}
+}
+
+func versionsAreOnesOwn(t testing.TB, stores makes) {
+	cs := open(t, stores, 6)
+	cs[0].writes("k", "", text("first", 0))
+	var mu sync.Mutex
+	written := make(map[string][]byte) // by version
+	var wg sync.WaitGroup
+	for i, c := range cs {
+		wg.Go(func() {
+			for n := range 30 {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				_, seen, err := c.s.Get(ctx, "k")
+				cancel()
+				if err != nil {
+					t.Errorf("Get beside writes: expected no error, seen %v", err)
+					return
+				}
+				mine := text(fmt.Sprint(i), n)
+				version, err := c.write("k", seen, mine)
+				if err != nil {
+					continue // another one was first
+				}
+				mu.Lock()
+				if other, ok := written[version]; ok {
+					t.Errorf("a write of %s beside others: expected a version of its own, seen that of %s", mine, other)
+				}
+				written[version] = mine
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func readsAreFresh(t testing.TB, stores makes) {

@@ -150,6 +150,18 @@ var flaws = map[string][]func() flawed{
 			return steps(ctx, s, name, "", text)
 		}}
 	}},
+	"VersionsAreOnesOwn": {func() flawed {
+		return flawed{replace: func(
+			ctx context.Context, s *recordstore.Store, name, version string, text []byte,
+		) (string, error) {
+			if _, err := s.Replace(ctx, name, version, text); err != nil {
+				return "", err
+			}
+			runtime.Gosched()
+			_, version, err := s.Get(ctx, name)
+			return version, err
+		}}
+	}},
 	"ReadsAreFresh": {func() flawed { // each client has a cache
 		var mu sync.Mutex
 		type read struct {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"example.com/custombackend/boltlock"
+
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/inspect"
@@ -65,18 +64,6 @@ func (s store) hang() (resume func()) {
 	return func() { s.must(db.Close()) }
 }
 
-// nameOf returns the name of the record of a key, as package record makes it.
-func nameOf(key string) (name string) {
-	for _, c := range []byte(key) {
-		if strings.IndexByte("abcdefghijklmnopqrstuvwxyz0123456789-_", c) >= 0 {
-			name += string(c)
-		} else {
-			name += fmt.Sprintf("=%02x", c)
-		}
-	}
-	return name
-}
-
 // update changes the file without the backends.
 func (s store) update(f func(records *bolt.Bucket) error) {
 	db, err := bolt.Open(s.path, 0o600, nil)
@@ -94,15 +81,15 @@ func (s store) update(f func(records *bolt.Bucket) error) {
 }
 
 func (s store) delete(key string) {
-	s.update(func(records *bolt.Bucket) error { return records.Delete([]byte(nameOf(key))) })
+	s.update(func(records *bolt.Bucket) error { return records.Delete([]byte(record.NameOf(key))) })
 }
 
 func (s store) foreign(key string) (intact func() bool) {
 	const text = "not a lock"
-	s.update(func(records *bolt.Bucket) error { return records.Put([]byte(nameOf(key)), []byte(text)) })
+	s.update(func(records *bolt.Bucket) error { return records.Put([]byte(record.NameOf(key)), []byte(text)) })
 	return func() (same bool) {
 		s.update(func(records *bolt.Bucket) error {
-			same = string(records.Get([]byte(nameOf(key)))) == text
+			same = string(records.Get([]byte(record.NameOf(key)))) == text
 			return nil
 		})
 		return same
