@@ -139,6 +139,14 @@ func (s *contenders) contend(what string) (lease locker.Lease, got <-chan error)
 		lease, err = s.holder.TryLock(s.t.Context(), "k", locker.TTL(time.Minute))
 		return err == nil
 	})
+	// A request may meet a connection that was begun while the server let nobody in. That the server has let the holder
+	// in says nothing of the waiter's connections.
+	for range 5 {
+		within("the waiter is not let in", func() bool {
+			other, err := s.waiter.TryLock(s.t.Context(), "of the waiter", locker.TTL(time.Minute))
+			return err == nil && other.Unlock(s.t.Context()) == nil
+		})
+	}
 	result := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
