@@ -166,9 +166,9 @@ func newStore(cluster *rest.Config, namespace string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{leases: client{requests, namespace}, closeIdle: func() {
-		utilnet.CloseIdleConnectionsFor(connections.Transport)
-	}}, nil
+	s := NewStore(client{requests, namespace})
+	s.closeIdle = func() { utilnet.CloseIdleConnectionsFor(connections.Transport) }
+	return s, nil
 }
 
 // client implements Leases. That of client-go's package typed/coordination/v1 knows the types of all API groups, and

@@ -3,6 +3,9 @@ package kubernetes
 // Annotation has the text of the record.
 const Annotation = annotation
 
+// MaxCalls bounds the calls in progress.
+const MaxCalls = maxCalls
+
 // ObjectName returns the name of the Lease of a record.
 var ObjectName = objectName
 

@@ -56,11 +56,17 @@ type Leases interface {
 // Store implements [record.Store]. It is safe for concurrent use.
 type Store struct {
 	leases    Leases
-	closeIdle func() // closes the connections that no request uses
+	closeIdle func()        // closes the connections that no request uses
+	calls     chan struct{} // has an element for each call in progress
 }
 
+// maxCalls bounds the calls in progress, each of which has a goroutine for as long as a credential plugin hangs.
+const maxCalls = 1000
+
 // NewStore returns the Store of the Leases of a namespace. It sends nothing.
-func NewStore(leases Leases) *Store { return &Store{leases: leases, closeIdle: func() {}} }
+func NewStore(leases Leases) *Store {
+	return &Store{leases: leases, closeIdle: func() {}, calls: make(chan struct{}, maxCalls)}
+}
 
 // Close implements io.Closer.
 func (s *Store) Close() error {
@@ -129,11 +135,18 @@ func (s *Store) within(
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	select {
+	case s.calls <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%d calls are in progress: look whether the credential plugin of the kubeconfig hangs: %w",
+			maxCalls, ctx.Err())
+	}
 	done := make(chan struct{})
 	var got *coordinationv1.Lease
 	var failed error
 	go func() {
 		defer close(done)
+		defer func() { <-s.calls }()
 		got, failed = send()
 	}()
 	select {

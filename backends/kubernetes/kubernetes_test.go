@@ -11,9 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/golocker/locker"
@@ -386,6 +390,50 @@ func TestContextsEndCallsBehindAPlugin(t *testing.T) {
 	if _, _, err := store.Get(ctx, "k"); err == nil || !strings.Contains(err.Error(), "ExecCredential") &&
 		!strings.Contains(err.Error(), "plugin") && !strings.Contains(err.Error(), "decoding stdout") {
 		t.Errorf("a plugin that prints nothing: %v", err)
+	}
+}
+
+// stuck is a client whose calls ignore their contexts, as a plugin does, until goOn is closed.
+type stuck struct {
+	kubernetes.Leases
+	inProgress atomic.Int32
+	goOn       chan struct{}
+}
+
+func (s *stuck) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
+	s.inProgress.Add(1)
+	<-s.goOn
+	s.inProgress.Add(-1)
+	return nil, errors.New("gone on")
+}
+
+// However often callers try while calls hang, there are not more goroutines than that.
+func TestCallsThatHangAreBounded(t *testing.T) {
+	t.Parallel()
+	leases := &stuck{goOn: make(chan struct{})}
+	store := kubernetes.NewStore(leases)
+	var all sync.WaitGroup
+	for range kubernetes.MaxCalls + 50 {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, _, err := store.Get(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, _, err := store.Get(ctx, "k"); err == nil || !strings.Contains(err.Error(), "plugin") {
+		t.Errorf("one call more: %v", err)
+	}
+	if n := leases.inProgress.Load(); n > kubernetes.MaxCalls {
+		t.Errorf("%d calls are in progress", n)
+	}
+	close(leases.goOn)
+	if _, _, err := store.Get(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), "gone on") {
+		t.Errorf("when the calls go on: %v", err)
 	}
 }
 
