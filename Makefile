@@ -42,7 +42,7 @@ quick: ## the tests that need no server, in seconds: after each change
 # Most of the tests of a package wait, so more packages than there are processors run at once: three of the library
 # beside two of another module. With more than that, tests of real servers become late. make verify vets the packages.
 SHORT = -short -vet=off -shuffle=on -parallel 8 -timeout 8m
-test: ## install redis-server if it is missing, run the tests, of matrices a part: seven minutes
+test: ## install the servers that are missing, run the tests, of matrices a part: six minutes
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
 	@scripts/need-node.sh
