@@ -170,9 +170,18 @@ func left(t testing.TB, dir string) (names []string) {
 
 func TestConformance(t *testing.T) {
 	h := conformance.Harness{Labels: true, Verifies: true, Store: func(t testing.TB) conformance.Store {
-		base, f := filepath.Join(t.TempDir(), "disk"), new(faults)
-		dir := filepath.Join(base, "locks")
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		base, f := t.TempDir(), new(faults)
+		disk, none, mount := filepath.Join(base, "disk"), filepath.Join(base, "none"), filepath.Join(base, "mount")
+		dir := filepath.Join(mount, "locks")
+		// point changes in one step what is mounted. At no moment is there no directory: a lock in it would be lost then.
+		point := func(to string) {
+			if err := errors.Join(os.Symlink(to, mount+".new"), os.Rename(mount+".new", mount)); err != nil {
+				t.Error(err)
+			}
+		}
+		point(disk)
+		err := errors.Join(os.MkdirAll(filepath.Join(disk, "locks"), 0o700), os.WriteFile(none, nil, 0o600))
+		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(f.pending.Wait)
@@ -200,14 +209,8 @@ func TestConformance(t *testing.T) {
 				}
 			},
 			Down: func() (up func()) { // nobody can tell whether there is a directory
-				if err := errors.Join(os.Rename(base, base+".away"), os.WriteFile(base, nil, 0o600)); err != nil {
-					t.Error(err)
-				}
-				return func() {
-					if err := errors.Join(os.Remove(base), os.Rename(base+".away", base)); err != nil {
-						t.Error(err)
-					}
-				}
+				point(none)
+				return func() { point(disk) }
 			},
 			LoseReply: func() {
 				f.mu.Lock()
