@@ -168,6 +168,8 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}
 	if l != nil {
+		several.From(ctx).Granted(o.alone())
+		own(ctx, l)
 		return l, nil
 	}
 	defer func() { queue.leave(l) }() // l is nil also if a hook panics

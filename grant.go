@@ -119,18 +119,22 @@ func (g *grant) finish(l *lease, reason error) error {
 	return err
 }
 
-// pass ends the lease l, and returns a new lease for another caller, whose Trace is trace. It returns nil if the grant
-// cannot be handed over any more. It has to be released then. Otherwise the functions in asking are to be called, which
-// cancel the requests of l.
-func (g *grant) pass(l *lease, trace *lockertrace.Trace) (next *lease, asking []*context.CancelFunc) {
+// pass ends the lease l, and returns a new lease for another caller, whose Trace is trace. counted says that the new one
+// is counted in the attempts of the Client. It returns nil if the grant cannot be handed over any more: its time is
+// over, or the last renewal has failed, of which the next caller would not hear. It has to be released then. Otherwise
+// the functions in asking are to be called, which cancel the requests of l.
+func (g *grant) pass(
+	l *lease, trace *lockertrace.Trace, counted bool,
+) (next *lease, asking []*context.CancelFunc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if end, _ := g.end(); l.err != nil || left(end) <= 0 {
+	if end, _ := g.end(); l.err != nil || left(end) <= 0 || g.failed != nil {
 		return nil, nil
 	}
 	l.close(ErrUnlocked)
 	l.passed = true
 	g.lease = &lease{grant: g, fence: l.fence + 1, trace: trace}
+	g.lease.counted.Store(counted)
 	asking, g.asking = g.asking, nil
 	if i := slices.Index(asking, g.renewal); i >= 0 {
 		asking = slices.Delete(asking, i, i+1)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golocker/locker/internal/several"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -58,6 +59,7 @@ type caller struct {
 	trace *lockertrace.Trace
 	terms terms
 	local bool          // see options.local
+	part  bool          // of a call for several locks, which owns the lease until it ends; see own
 	ready chan struct{} // closed when the caller has come to the front, or has got a lease
 	lease *lease        // from the caller before; nil if this one has come to the front
 }
@@ -99,7 +101,9 @@ func (qs *keyQueues) join(
 		qs.mu.Unlock()
 		return q, nil, nil
 	}
-	w := &caller{trace: trace, terms: o.terms(), local: o.local(ctx), ready: make(chan struct{})}
+	w := &caller{
+		trace: trace, terms: o.terms(), local: o.local(ctx), part: several.From(ctx) != nil, ready: make(chan struct{}),
+	}
 	position := q.waiting.PushBack(w)
 	q.settle()
 	qs.mu.Unlock()
@@ -110,6 +114,7 @@ func (qs *keyQueues) join(
 		}
 		if l := q.quit(w, position); l != nil {
 			_ = l.unlock(ctx)
+			l.discount()
 		}
 	}()
 	since := time.Now()
@@ -251,7 +256,13 @@ func (q *keyQueue) pass(l *lease) (handed bool, asking []*context.CancelFunc) {
 		return false, nil
 	}
 	w := first.Value.(*caller)
-	if w.lease, asking = l.grant.pass(l, w.trace); w.lease == nil {
+	if w.part && !l.grant.client.enter(&l.grant.client.attempts) { // Close would not wait for its release
+		return false, nil
+	}
+	if w.lease, asking = l.grant.pass(l, w.trace, w.part); w.lease == nil {
+		if w.part {
+			l.grant.client.attempts.Done()
+		}
 		return false, nil
 	}
 	q.fences--

@@ -24,7 +24,7 @@ type lease struct {
 	passed bool          // the lock was handed over to another caller of the Client
 	wanted *wanted       // nil until the first call of Wanted
 
-	counted atomic.Bool // a taken owns the lease, and it is counted in the attempts of the Client
+	counted atomic.Bool // a call for several locks owns the lease, and it is counted in the attempts of the Client
 }
 
 // close ends the lease. Call with the mutex held.

@@ -219,3 +219,66 @@ func TestHandoverOfMoreTokensThanWereAskedFor(t *testing.T) {
 		_ = l2.Unlock(t.Context())
 	})
 }
+
+// If the last renewal has failed, the next caller asks the store: it would not hear that its lease is in doubt.
+func TestLockInDoubtIsNotHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		before := mustLock(t, c, "k")
+		one, two := asks(t.Context(), c, "k"), asks(t.Context(), c, "k")
+		s.on("acquire", func(_ context.Context, next func() error) error {
+			err := next()
+			if err == nil { // so late that a renewal is due within the time for hand-overs
+				time.Sleep(locker.DefaultTTL/3 - 10*time.Millisecond)
+			}
+			return err
+		})
+		s.on("extend", func(context.Context, func() error) error { return locker.ErrUnavailable })
+		mustUnlock(t, before)
+		first := takes(t, "the first", one)
+		s.on("acquire", nil)
+		time.Sleep(15 * time.Millisecond)
+		if s.count("extend") == 0 {
+			t.Fatal("no renewal has failed")
+		}
+		mustUnlock(t, first)
+		if second := takes(t, "the second", two); second.Token() == first.Token() {
+			t.Error("the lock was handed over")
+		}
+	})
+}
+
+// What TryLock has acquired is released at the store, although a caller waits for it.
+func TestLockOfTryLockIsNotHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		first, err := c.TryLock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := asks(t.Context(), c, "k")
+		mustUnlock(t, first)
+		if second := takes(t, "the second", next); second.Token() == first.Token() || s.count("release") != 1 {
+			t.Errorf("the lock was handed over, %d releases", s.count("release"))
+		}
+	})
+}
+
+// A lock may be lost without its holder's hearing of it. When it unlocks, the next grant is none of its business.
+func TestUnlockOfALostLockDoesNotHandItOver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		former, two := block(t, c, s, t.Context(), t.Context())
+		three := asks(t.Context(), c, "k", locker.TTL(ttl))
+		time.Sleep(60 * time.Millisecond) // the second caller asks the store
+		s.steal(t, former, 0)
+		second := takes(t, "the second", two)
+		if second.Token() == former.Token() {
+			t.Fatal("the lock was handed over")
+		}
+		_ = former.Unlock(t.Context())
+		synctest.Wait()
+		if len(three) > 0 {
+			t.Fatalf("the third has a lock that was lost: %v beside %v", (<-three).lease.Fence(), second.Fence())
+		}
+		mustUnlock(t, second)
+		mustUnlock(t, takes(t, "the third", three))
+	})
+}

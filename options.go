@@ -118,7 +118,7 @@ func Label(text string) Option {
 //
 // A lock is never handed over within the process if it was acquired with other values of [TTL], [Label] or [NoRenewal]
 // than the next caller's, with [MaxHold] or [MinHold], by TryLock, or as one of several locks of [LockAll], after an
-// Extend with another TTL, or if the store cannot issue several tokens at once.
+// Extend with a TTL or a [Bind], after a renewal that has failed, or if the store cannot issue several tokens at once.
 func NoLocalHandover() Option {
 	return func(o *options) { o.noLocal = true }
 }

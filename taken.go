@@ -38,7 +38,7 @@ func takenFrom(ctx context.Context) *taken {
 }
 
 // own makes the call for several locks that ctx belongs to, if any, an owner of l. It is called within the attempt that
-// has acquired l.
+// has acquired l, or l is counted already.
 func own(ctx context.Context, l *lease) {
 	call := several.From(ctx)
 	if t := takenFrom(ctx); t != nil && call == &t.call { // otherwise l belongs to a call within that one
@@ -63,8 +63,9 @@ func (t *taken) add(l *lease) {
 
 // count counts l in the attempts of its Client, until discount is called or l is released.
 func (l *lease) count() {
-	l.grant.client.attempts.Add(1)
-	l.counted.Store(true)
+	if !l.counted.Swap(true) { // a lease that was handed over is counted already
+		l.grant.client.attempts.Add(1)
+	}
 }
 
 func (l *lease) discount() {

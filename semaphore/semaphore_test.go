@@ -578,3 +578,77 @@ func TestExtendWithATTL(t *testing.T) {
 		w.Unlock(p)
 	})
 }
+
+// A caller that waits for a permit with a gate that another caller of its Client has handed over to it gives the gate
+// back when its Client is closed, and when a hook panics. Close waits for that, and for nothing else.
+func TestGateThatWasHandedOver(t *testing.T) {
+	const closed, served, panics = "closed", "served", "panics"
+	for name, tt := range map[string]struct {
+		hook    func()
+		outcome string
+		took    time.Duration // by Close
+	}{
+		"closed later":          {func() {}, closed, 0},
+		"closed at that moment": {func() { time.Sleep(1100 * time.Millisecond) }, closed, 100 * time.Millisecond},
+		"panic":                 {func() { panic(panics) }, panics, 0},
+		"served":                {func() {}, served, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stores(t, func(w *world) {
+				held := w.lock(semaphore.New(w.Client(), 1))
+				gate := w.Lock(w.Client(), "{"+key+"}#gate", locker.NoLocalHandover())
+				closes := w.Client()
+				var handed atomic.Bool
+				ctx := lockertrace.With(w.Context(), &lockertrace.Trace{Woken: func(wake lockertrace.Wake) {
+					if wake.Reason == lockertrace.WakeLocal {
+						handed.Store(true)
+						tt.hook()
+					}
+				}})
+				leases, outcomes := make(chan locker.Lease, 2), make(chan string, 2)
+				for range cap(outcomes) {
+					go func() {
+						defer func() {
+							if text, ok := recover().(string); ok {
+								outcomes <- text
+							}
+						}()
+						lease, err := semaphore.New(closes, 1).Lock(ctx, key, locker.TTL(time.Hour))
+						switch {
+						case err == nil:
+							leases <- lease
+							outcomes <- served
+						case errors.Is(err, locker.ErrClosed):
+							outcomes <- closed
+						default:
+							outcomes <- err.Error()
+						}
+					}()
+				}
+				time.Sleep(time.Second)
+				w.Unlock(held, gate)
+				if got := <-outcomes; got != served {
+					w.Error(got)
+				}
+				first := <-leases
+				time.Sleep(time.Second)
+				if !handed.Load() {
+					w.Fatal("the gate was not handed over")
+				}
+				if tt.outcome == served {
+					w.Unlock(first)
+					time.Sleep(time.Second)
+				}
+				start := time.Now()
+				_ = closes.Close()
+				if took := time.Since(start); took != tt.took {
+					w.Errorf("Close took %v", took)
+				}
+				w.Free("{" + key + "}#gate")
+				if got := <-outcomes; got != tt.outcome {
+					w.Errorf("%s, want %s", got, tt.outcome)
+				}
+			})
+		})
+	}
+}

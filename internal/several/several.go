@@ -51,7 +51,7 @@ func (c *Call) Answered() {
 	c.faulty = time.Time{}
 }
 
-// Granted records that the store has granted a lock. alone says that an option counts from its acquisition, as MaxHold
+// Granted records that a Client has granted a lock. alone says that an option counts from its acquisition, as MaxHold
 // does, so that the lock cannot be shared with callers that come later.
 func (c *Call) Granted(alone bool) {
 	c.Answered()

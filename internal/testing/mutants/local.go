@@ -3,11 +3,13 @@ package main
 // What is planted in the hand-over of a lock from one caller of a Client to the next.
 var localMutants = []mutant{
 	local("a lock is handed over by a lease that has ended", "grant.go",
-		"l.err != nil || left(end) <= 0 {\n\t\treturn nil, nil",
-		"left(end) <= 0 {\n\t\treturn nil, nil"),
+		"l.err != nil || left(end) <= 0 || g.failed",
+		"left(end) <= 0 || g.failed"),
 	local("a lock is handed over whose time is over", "grant.go",
-		"; l.err != nil || left(end) <= 0 {\n\t\treturn nil, nil",
-		"; l.err != nil || end.IsZero() {\n\t\treturn nil, nil"),
+		"; l.err != nil || left(end) <= 0 || g.failed",
+		"; l.err != nil || end.IsZero() || g.failed"),
+	local("a lock in doubt is handed over", "grant.go", " || g.failed != nil {\n\t\treturn nil, nil",
+		" {\n\t\treturn nil, nil"),
 	local("another TTL counts when Extend has succeeded", "lease.go", "		l.keep() // the next",
 		"		defer l.keep() // the next"),
 	local("what is bound to a lock takes effect under the next lease", "lease.go", "if binds {", "if !binds {"),
@@ -58,11 +60,22 @@ var localMutants = []mutant{
 	local("a caller that leaves at the hand-over loses the lock", "keyqueue.go",
 		"if err != nil && q.quit(w, position) == nil {", "if err != nil {\n\t\tq.quit(w, position)"),
 	local("a panic at the hand-over loses the lock", "keyqueue.go", "			_ = l.unlock(ctx)", "			_ = l"),
+	local("a lock that was handed over ends the hand-overs of the next grant", "keyqueue.go",
+		"if q.local != l.grant || first == nil", "if q.local == nil || first == nil"),
+	gate("a gate that was handed over is nobody's", "client.go", "		own(ctx, l)\n		return l, nil", "		return l, nil"),
+	gate("Close does not wait for a gate that is being handed over", "keyqueue.go", "part: several.From(ctx) != nil,",
+		"part: several.From(ctx) == nil,"),
+	gate("a panic at the hand-over of a gate is waited for", "keyqueue.go", "			l.discount()\n", ""),
 	local("the end of a renewal is that of the lease before", "grant.go",
 		"g.asking = []*context.CancelFunc{g.renewal}", "g.renewal = nil"),
 }
 
+// gate plants a bug in the hand-over of the gate of a semaphore.
+func gate(name, file, before, after string) mutant {
+	return mutant{"local: " + name, []patch{{file, before, after}}, []killer{test("semaphore", "TestGateThatWas")}}
+}
+
 func local(name, file, before, after string) mutant {
 	return mutant{"local: " + name, []patch{{file, before, after}},
-		[]killer{test(".", "Handed|Handover|Token|Former|Next")}}
+		[]killer{test(".", "Handed|Handover|Token|Former|Next|HandIt")}}
 }

@@ -25,7 +25,7 @@ var manyMutants = []mutant{
 		[]patch{{"taken.go", "each(rest, unlock)", "rest"}},
 		[]killer{test(".", "TestPanicLeavesNoLock")}},
 	{"many: Close does not wait for what LockAll releases",
-		[]patch{{"taken.go", "	l.grant.client.attempts.Add(1)\n	l.counted.Store(true)\n", ""}},
+		[]patch{{"taken.go", "if !l.counted.Swap(true) {", "if false {"}},
 		[]killer{test(".", "TestCloseReleasesWhatLockAllHas")}},
 	{"many: Close waits for what LockAll has returned",
 		[]patch{{"taken.go", "			l.discount()\n		}\n		return\n", "			_ = l\n		}\n		return\n"}},
