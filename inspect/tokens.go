@@ -15,7 +15,9 @@ type FenceRaiser interface {
 	//
 	// past must be below 2⁵², so that tokens stay exact in Lua and JavaScript for long. locker.Client returns an error
 	// that matches locker.ErrInvalid otherwise, and does not ask the backend. If it is not known whether the tokens were
-	// raised, the error matches locker.ErrUnavailable, and RaiseFences may be called again. If the store cannot raise them
-	// atomically, the error matches errors.ErrUnsupported.
+	// raised, the error matches locker.ErrUnavailable, and RaiseFences may be called again. If they are not past it, and
+	// the store cannot raise them atomically, the error matches errors.ErrUnsupported, and says what to do.
+	//
+	// Tokens in package record follow the clocks of the clients, so they are greater than past if these are past it.
 	RaiseFences(ctx context.Context, past uint64) error
 }

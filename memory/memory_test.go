@@ -82,3 +82,37 @@ func TestCrashedHoldersLeaveNothing(t *testing.T) {
 		}
 	})
 }
+
+// A store that has granted fewer than 7,812 blocks a second has tokens below those of a store that is made afterwards.
+func TestBlocksThatOutrunTheClock(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			fences int
+			every  time.Duration
+			ahead  int64
+		}{
+			{locker.MaxFences, 128 * time.Microsecond, 0},
+			{locker.MaxFences, 64 * time.Microsecond, 64_000},
+			{1, time.Microsecond, 0},
+		} {
+			b, last := memory.NewBackend(), uint64(0)
+			for n := range 1000 {
+				req := request(fmt.Sprint(n), "o") // all keys share one counter
+				req.Fences = tt.fences
+				g, err := b.Acquire(t.Context(), req)
+				if err != nil || g.Fences != tt.fences {
+					t.Fatalf("got %d tokens and %v, want %d", g.Fences, err, tt.fences)
+				}
+				last = g.Fence + uint64(g.Fences) - 1
+				time.Sleep(tt.every)
+			}
+			g, err := memory.NewBackend().Acquire(t.Context(), request("k", "o"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ahead := int64(last - g.Fence + 1); ahead != tt.ahead {
+				t.Errorf("%d tokens every %v: %d µs ahead, want %d", tt.fences, tt.every, ahead, tt.ahead)
+			}
+		}
+	})
+}

@@ -98,7 +98,7 @@ func New(store Store, opts ...Option) *locker.Client {
 }
 
 // Backend implements [locker.Backend] and its optional interfaces locker.Queuer and locker.Verifier, and
-// inspect.Inspector and inspect.Examiner. It is safe for concurrent use.
+// inspect.Inspector, inspect.FenceRaiser and inspect.Examiner. It is safe for concurrent use.
 type Backend struct {
 	options
 	store Store

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -116,6 +117,7 @@ func TestMySQL(t *testing.T) {
 	code, out, stderr = call(env, "doctor")
 	assert.Equal(t, 0, code, out+stderr)
 	assert.Contains(t, out, "waiters look at intervals")
+	tokensFollowTheClock(t, url)
 }
 
 // The commands for users and for operators, on etcd.
@@ -191,6 +193,14 @@ func TestNATS(t *testing.T) {
 	code, out, stderr = callAgain(env, "doctor")
 	assert.Equal(t, 0, code, out+stderr)
 	assert.Contains(t, out, "fencing tokens grow")
+
+	code, _, stderr = call(env, "tokens", "raise")
+	assert.Equal(t, exit.Config, code, stderr)
+	assert.Contains(t, stderr, "use a new bucket")
+	past := uint64(time.Now().UnixMicro())
+	code, _, stderr = call([]string{"LOCKER_URL=" + url + "&bucket=next"}, "tokens", "raise")
+	assert.Zero(t, code, stderr)
+	assert.Greater(t, heldBy(t, url+"&bucket=next", "k").Fence(), past)
 
 	s.Kill()
 	code, _, stderr = call(env, "inspect", "k")

@@ -35,7 +35,13 @@ machine. If the clocks of the stores differ, or if the old store's tokens are ah
 token that the resource has seen with --past.
 
 It raises the tokens of all locks of the prefix, schema or bucket, and never lowers one. On Redis it writes 16,384 small
-keys, 1.6 MB, to each server. On a Redlock, a majority of the servers has to answer. If raise fails, run it again.`,
+keys, 1.6 MB, to each server. On a Redlock, a majority of the servers has to answer. If it did not get the answers that
+it needs, run it again.
+
+In files, S3, DynamoDB, Kubernetes and MySQL, tokens follow the clocks of the programs, and need no raise. It succeeds
+there if the clock of this machine is past the number, or will be in seconds, and otherwise says when that will be.
+
+In NATS, tokens cannot be raised while there are locks. Give the program a new bucket.`,
 		Example: `  locker tokens raise --url postgres://operator@db1/app
   locker tokens raise --past $(psql -Atc "SELECT max(fence) FROM account")`,
 		Args: cobra.NoArgs,

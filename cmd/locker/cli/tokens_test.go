@@ -44,6 +44,37 @@ func TestTokensAreRaised(t *testing.T) {
 	raiseTokens(t, three)
 }
 
+// tokensFollowTheClock moves to a store of records: tokens there are past the clock, and past what a resource has seen,
+// unless that is ahead of the clock.
+func tokensFollowTheClock(t *testing.T, url string) {
+	t.Helper()
+	env := []string{"LOCKER_URL=" + url}
+	seen := uint64(time.Now().UnixMicro())
+	code, out, stderr := call(env, "tokens", "raise", "--json")
+	assert.Zero(t, code, stderr)
+	past := decode[struct{ Past uint64 }](t, out).Past
+	assert.GreaterOrEqual(t, past, seen)
+	assert.Greater(t, heldBy(t, url, "raised").Fence(), past)
+
+	seen = uint64(time.Now().Add(100 * time.Millisecond).UnixMicro()) // the clock of the old store was ahead
+	code, out, stderr = call(env, "tokens", "raise", "--past", fmt.Sprint(seen))
+	assert.Zero(t, code, stderr)
+	assert.Equal(t, fmt.Sprintf("tokens that are granted from now on are greater than %d\n", seen), out)
+	assert.Greater(t, heldBy(t, url, "raised further").Fence(), seen)
+
+	there := time.Now().Add(time.Hour).Truncate(time.Second)
+	code, _, stderr = call(env, "tokens", "raise", "--past", fmt.Sprint(there.UnixMicro()-1))
+	assert.Equal(t, exit.Config, code, stderr)
+	assert.Contains(t, stderr, "follow the clocks of the clients")
+	assert.Contains(t, stderr, there.UTC().Format(time.RFC3339))
+	assert.Less(t, heldBy(t, url, "not raised").Fence(), uint64(there.UnixMicro()))
+}
+
+func TestTokensFollowTheClock(t *testing.T) {
+	t.Parallel()
+	tokensFollowTheClock(t, "file:"+t.TempDir())
+}
+
 func TestTokensAreNotRaised(t *testing.T) {
 	t.Parallel()
 	ss, three := servers(t, 3)

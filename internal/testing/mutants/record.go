@@ -96,6 +96,9 @@ var recordMutants = []mutant{
 		[]patch{{"backends/file/store.go", "case gone(err) && version != \"\":",
 			"case errors.Is(err, fs.ErrNotExist) && version != \"\":"}},
 		[]killer{test("backends/file", "TestDirectoryIsReplaced")}},
+	{"record: tokens are said to be past a number that the clock has not reached",
+		[]patch{{"record/tokens.go", "if now > past {", "if now > past || past-now < 1e6 {"}},
+		[]killer{test("record", "TestRaiseFences")}},
 	{"record: unknown fields are ignored", []patch{{"record/text.go", "	d.DisallowUnknownFields()\n", ""}},
 		[]killer{test("record", "TestTexts")}},
 }
