@@ -289,6 +289,7 @@ func TestNamesOfLocks(t *testing.T) {
 	used := map[string]string{}
 	for _, key := range []string{
 		"a", "{a}", "{a}#", "{a}##", "a#", "{a", "a}", "{}a", "{{a}}", "{a}b", "b{a}", "{a}#0", "{a}##0", "a#0",
+		"}a", "}", "}}", "}{", "}{}", "}#", "}{a}", "#}a", "{#}", "{#}}a", "{#}}a#", "{#}}a##", "{#}}a##:0", "{}}a",
 	} {
 		slots := map[uint16]bool{}
 		for _, name := range semaphore.New(nil, 3).Locks(key) {

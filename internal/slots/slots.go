@@ -61,6 +61,9 @@ func Name(key, what string) string {
 			return key + "##" + what
 		}
 	}
+	if strings.HasPrefix(key, "}") { // the tag below would be empty, so that the whole name is hashed
+		return "{#}" + key + "##:" + what
+	}
 	return "{" + key + "}#" + what
 }
 

@@ -4,6 +4,10 @@ package main
 var semaphoreMutants = []mutant{
 	permit("a permit is a lock of another key", "internal/slots/slots.go", `return "{" + key + "}#" + what`,
 		`return "{" + key + "}#" + string(what[0])`),
+	permit("the locks of some keys have several hash slots", "internal/slots/slots.go",
+		`strings.HasPrefix(key, "}")`, `key == "}"`),
+	permit("names of locks are those of another key", "internal/slots/slots.go", `key + "##:" + what`,
+		`key + "##" + what`),
 	permit("a free permit is taken although others wait", "internal/slots/slots.go",
 		"TryLockMany(ctx, g.Locker, locker.Many{Keys: keys, N: n, Gates: gates}",
 		"TryLockMany(ctx, g.Locker, locker.Many{Keys: keys, N: n}"),
