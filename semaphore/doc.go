@@ -40,6 +40,7 @@
 // # Not re-entrant
 //
 // A holder that calls Lock again needs a second permit. If its context carries so many permits that too few are left,
-// Lock fails with locker.ErrReentrant. Otherwise it waits for the others. If all holders do that while they hold the
-// last permits, they wait for each other. Ask for what is needed with one call; see [Semaphore.Weight].
+// Lock fails with locker.ErrReentrant. Otherwise it waits behind those that came before, and then for the others. If
+// one of those needs the holder's permit, because of its weight, they wait for each other, and so do all holders that
+// ask for more while they hold the last permits. Ask for what is needed with one call; see [Semaphore.Weight].
 package semaphore

@@ -131,3 +131,22 @@ func Undoes(ctx context.Context) bool { return ctx.Value(undoKey{}) != nil }
 
 // Sought is the key of a value in a context: the innermost lease that the context carries for which Is returns true.
 type Sought interface{ Is(lease any) bool }
+
+// Gate is what the Lock of a gate has to know of the places behind it: a caller that holds too many of them waits for
+// itself, because whoever has the gate waits for them.
+type Gate struct {
+	Name   string   // of the gate; middleware may put something in front of it, and of Places
+	Places []string // the names of their locks
+	Spare  int      // how many of them the caller may hold
+}
+
+type gateKey struct{}
+
+// With returns a context for the Lock of the gate.
+func (g *Gate) With(ctx context.Context) context.Context { return context.WithValue(ctx, gateKey{}, g) }
+
+// GateFrom returns the Gate that a Lock with ctx may be for, or nil.
+func GateFrom(ctx context.Context) *Gate {
+	g, _ := ctx.Value(gateKey{}).(*Gate)
+	return g
+}

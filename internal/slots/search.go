@@ -160,7 +160,8 @@ func (s *search) try(opts []locker.Option) error {
 // wait acquires the gates and waits for places.
 func (s *search) wait(opts []locker.Option) error {
 	for _, gate := range s.group.Gates {
-		l, err := s.group.Locker.Lock(s.ctx, gate, gateOptions(opts)...)
+		behind := &several.Gate{Name: gate, Places: s.group.Slots, Spare: len(s.group.Slots) - s.n}
+		l, err := s.group.Locker.Lock(behind.With(s.ctx), gate, gateOptions(opts)...)
 		if err != nil {
 			return s.failed(err)
 		}
