@@ -13,6 +13,7 @@ import (
 type Call struct {
 	mu      sync.Mutex
 	owned   []func() // see Own
+	kept    int      // how often Keep was called, less the calls of End
 	ended   bool
 	granted bool      // a lock was granted
 	alone   bool      // an option counts from the acquisition of a lock
@@ -75,11 +76,21 @@ func (c *Call) Own(ended func()) bool {
 	return !c.ended
 }
 
-// End ends the call. What it owns belongs to its caller, or was released.
+// Keep puts the end of the call off until End is called once more, for releases that go on when the call has returned.
+func (c *Call) Keep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept++
+}
+
+// End ends the call, unless Keep has put that off. What it owns belongs to its caller, or was released.
 func (c *Call) End() {
 	c.mu.Lock()
-	owned := c.owned
-	c.owned, c.ended = nil, true
+	c.kept--
+	var owned []func()
+	if c.kept < 0 {
+		owned, c.owned, c.ended = c.owned, nil, true
+	}
 	c.mu.Unlock()
 	for _, ended := range owned {
 		ended()

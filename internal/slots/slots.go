@@ -51,6 +51,19 @@ type Held struct {
 	// Settled is closed when the gates are released and all other places are left. That goes on after the call has
 	// returned, for a round trip or until the releases time out.
 	Settled <-chan struct{}
+
+	panicked <-chan any // receives what a hook or a middleware has panicked with by then
+}
+
+// Wait waits for Settled. If a hook or a middleware of the program has panicked in the background, it panics with the
+// same value, once: there was no other caller.
+func (h *Held) Wait() {
+	<-h.Settled
+	select {
+	case p := <-h.panicked:
+		panic(p)
+	default:
+	}
 }
 
 // Name returns the name of a lock that belongs to key. All names of a key have the same hash slot of a Redis Cluster,
@@ -235,7 +248,7 @@ func (g *Group) first(ctx context.Context, n int, opts []locker.Option) (*Held, 
 		return held, err
 	}
 	s := &search{group: g}
-	s.settle(several.Undo(ctx), held.Leases)
+	throw(s.settle(several.Undo(ctx), held.Leases))
 	return nil, g.keptLost()
 }
 
