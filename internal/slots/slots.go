@@ -319,7 +319,8 @@ func slotOptions(opts []locker.Option) []locker.Option {
 	return append(slices.Clip(opts), locker.NoLocalHandover())
 }
 
-// gateOptions returns the options of the gates. A gate is held for as long as its holder waits for places.
+// gateOptions returns the options of the gates. A gate is held for as long as its holder waits for places. It may be
+// handed over within a Client, which spares the store round trips: the order at the gate is that of any Lock.
 func gateOptions(opts []locker.Option) []locker.Option {
 	return append(slices.Clip(opts), locker.Renewal(), locker.MaxHold(0), locker.MinHold(0))
 }
