@@ -3,7 +3,9 @@ package semaphore_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -200,6 +202,20 @@ func TestPanicOfAHook(t *testing.T) {
 			}()
 			_, _ = semaphore.New(w.Client(), 2).Lock(ctx, key)
 		}()
+		w.Unlock(p)
+		w.empty(2)
+	})
+}
+
+// A hook that ends its goroutine, as FailNow of a test does, ends the call, and takes nothing with it.
+func TestHookThatEndsItsGoroutine(t *testing.T) {
+	stores(t, func(w *world) {
+		p := w.lock(semaphore.New(w.Client(), 2).Weight(2))
+		synctest.Wait() // the gate is free, so only requests for permits wait, which have goroutines of their own
+		ctx := lockertrace.With(w.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { runtime.Goexit() }})
+		if _, err := semaphore.New(w.Client(), 2).Lock(ctx, key); err == nil || !strings.Contains(err.Error(), "goroutine") {
+			w.Errorf("Lock: %v", err)
+		}
 		w.Unlock(p)
 		w.empty(2)
 	})

@@ -268,7 +268,7 @@ func (s *search) ask(
 		for _, i := range places {
 			s.pending++
 			go func() {
-				a := answer{slot: i}
+				a := answer{slot: i, err: errGoexit}
 				defer func() {
 					a.panicked = recover()
 					s.answers <- a
@@ -313,6 +313,8 @@ func (s *search) ask(
 	}
 	return nil
 }
+
+var errGoexit = errors.New("a hook or a middleware has ended the goroutine of the request")
 
 // failed returns the error of a search in which a call has failed with err.
 func (s *search) failed(err error) error {

@@ -52,6 +52,8 @@ var semaphoreMutants = []mutant{
 		"	if err := s.lost(); err != nil {\n		return nil, err\n	}\n	if lost != nil && ending.Of(ctx) == nil {",
 		"	if lost != nil && s == nil {"),
 	permit("the panic of a hook takes the program", "internal/slots/search.go", "a.panicked = recover()", "_ = s"),
+	permit("a hook that ends its goroutine takes the program", "internal/slots/search.go", "slot: i, err: errGoexit}",
+		"slot: i}"),
 	permit("errors are about one of the permits", "internal/slots/slots.go", "if g.Explain == nil ||",
 		"if g.Explain != nil ||"),
 	permit("a waiter is taken for a holder", "internal/slots/slots.go", "g.Explain(gate, held)",
