@@ -131,18 +131,6 @@ func (c *Call) Seen(held bool, since time.Duration) (bool, time.Duration) {
 	return held || c.waits, since
 }
 
-type undoKey struct{}
-
-// Undo returns a context for the Unlock of a lease that was never returned to a caller. MinHold does not apply to it,
-// and the release goes on in the background when the context ends.
-func Undo(ctx context.Context) context.Context { return context.WithValue(ctx, undoKey{}, true) }
-
-// Undoes reports whether ctx is from Undo.
-func Undoes(ctx context.Context) bool { return ctx.Value(undoKey{}) != nil }
-
-// Sought is the key of a value in a context: the innermost lease that the context carries for which Is returns true.
-type Sought interface{ Is(lease any) bool }
-
 // Gate is what the Lock of a gate has to know of the places behind it: a caller that holds too many of them waits for
 // itself, because whoever has the gate waits for them.
 type Gate struct {
@@ -161,3 +149,15 @@ func GateFrom(ctx context.Context) *Gate {
 	g, _ := ctx.Value(gateKey{}).(*Gate)
 	return g
 }
+
+type undoKey struct{}
+
+// Undo returns a context for the Unlock of a lease that was never returned to a caller. MinHold does not apply to it,
+// and the release goes on in the background when the context ends.
+func Undo(ctx context.Context) context.Context { return context.WithValue(ctx, undoKey{}, true) }
+
+// Undoes reports whether ctx is from Undo.
+func Undoes(ctx context.Context) bool { return ctx.Value(undoKey{}) != nil }
+
+// Sought is the key of a value in a context: the innermost lease that the context carries for which Is returns true.
+type Sought interface{ Is(lease any) bool }
