@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/golocker/locker/internal/several"
 )
@@ -163,12 +164,32 @@ func isOrHas(l Lease, sought several.Sought) bool {
 	}
 }
 
-// reentrant returns an error if ctx carries a lease of key of this Client. A Lock would wait for its own caller.
+// reentrant returns an error if ctx carries a lease of key of this Client, or too many of the places behind the gate
+// that key is. A Lock would wait for its own caller.
 func (c *Client) reentrant(ctx context.Context, key string) error {
-	if _, ok := LeaseFrom(ctx); ok && ctx.Value(ownKey{c, key}) != nil { // the first look allocates nothing
+	if _, ok := LeaseFrom(ctx); !ok { // this look allocates nothing
+		return nil
+	}
+	if ctx.Value(ownKey{c, key}) != nil || c.blocksGate(ctx, key) {
 		return errReentrant
 	}
 	return nil
+}
+
+// blocksGate reports whether key is a gate, and ctx carries leases of more places behind it than the call can spare.
+func (c *Client) blocksGate(ctx context.Context, key string) bool {
+	gate := several.GateFrom(ctx)
+	if gate == nil {
+		return false
+	}
+	front, ok := strings.CutSuffix(key, gate.Name)
+	own := 0
+	for _, place := range gate.Places {
+		if ok && ctx.Value(ownKey{c, front + place}) != nil {
+			own++
+		}
+	}
+	return own > gate.Spare
 }
 
 // LeaseFrom returns the lease that ctx carries. A context carries a lease if it is from [WithLease], as those

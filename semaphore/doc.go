@@ -20,16 +20,18 @@
 // A caller that finds a permit free takes it, in one round trip in memory, on one Redis and in PostgreSQL. Other stores
 // need two: one for the gate, which is the lock {exports}#gate, and one for a permit. A caller that finds no permit
 // free waits for the gate. Its holder waits for all permits, takes the first that is returned, and opens the gate for
-// the next caller. So permits go to the callers in the order in which the store serves those that wait for a lock.
-// Redlock and NATS promise no order. All holders learn from locker.Wanted that somebody waits, although one permit is
-// enough. All names have the same hash slot of a Redis Cluster.
+// the next caller. So permits go to the callers in the order of Lock at the gate: Redlock and NATS promise none, and on
+// all stores, callers of one Client may hand the gate over to each other for up to 50 ms; see locker.NoLocalHandover.
+// All holders learn from locker.Wanted that somebody waits, although one permit is enough. All names have the same hash
+// slot of a Redis Cluster.
 //
 // # Programs with different limits
 //
 // All programs that use a key should agree on n. If they do not, as while a new limit is rolled out, there are never
 // more holders than the largest n says, and a program never takes a permit whose number is not below its own n. So a
 // limit can be changed by a rolling restart: it is in force when the last program with the old limit has ended, and its
-// permits are returned.
+// permits are returned. Until then, a caller with the larger limit may wait although a permit is free, behind one at
+// the gate that must not take it.
 //
 // # The same key without a Semaphore
 //
@@ -40,6 +42,7 @@
 // # Not re-entrant
 //
 // A holder that calls Lock again needs a second permit. If its context carries so many permits that too few are left,
-// Lock fails with locker.ErrReentrant. Otherwise it waits for the others. If all holders do that while they hold the
-// last permits, they wait for each other. Ask for what is needed with one call; see [Semaphore.Weight].
+// Lock fails with locker.ErrReentrant. Otherwise it waits behind those that came before, and then for the others. If
+// one of those needs the holder's permit, because of its weight, they wait for each other, and so do all holders that
+// ask for more while they hold the last permits. Ask for what is needed with one call; see [Semaphore.Weight].
 package semaphore

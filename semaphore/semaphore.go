@@ -158,9 +158,10 @@ func (p *Permit) Extend(ctx context.Context, opts ...locker.Option) error {
 	return p.named(p.Lease.Extend(ctx, opts...))
 }
 
-// Unlock returns the permit; see locker.Lease.
+// Unlock returns the permit; see locker.Lease. If a hook or a middleware has panicked while the gate was released in
+// the background, Unlock then panics with the same value.
 func (p *Permit) Unlock(ctx context.Context) error {
-	<-p.held.Settled
+	defer p.held.Wait()
 	return p.named(p.Lease.Unlock(ctx))
 }
 

@@ -3,7 +3,9 @@ package semaphore_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -205,6 +207,20 @@ func TestPanicOfAHook(t *testing.T) {
 	})
 }
 
+// A hook that ends its goroutine, as FailNow of a test does, ends the call, and takes nothing with it.
+func TestHookThatEndsItsGoroutine(t *testing.T) {
+	stores(t, func(w *world) {
+		p := w.lock(semaphore.New(w.Client(), 2).Weight(2))
+		synctest.Wait() // the gate is free, so only requests for permits wait, which have goroutines of their own
+		ctx := lockertrace.With(w.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { runtime.Goexit() }})
+		if _, err := semaphore.New(w.Client(), 2).Lock(ctx, key); err == nil || !strings.Contains(err.Error(), "goroutine") {
+			w.Errorf("Lock: %v", err)
+		}
+		w.Unlock(p)
+		w.empty(2)
+	})
+}
+
 // A step looks at a part of many permits. TryLock finds the free one in the other part, too.
 func TestTryLockFindsTheFreePermitAmongMany(t *testing.T) {
 	stores(t, func(w *world) {
@@ -264,6 +280,76 @@ func TestHolderThatAsksAgain(t *testing.T) {
 	})
 }
 
+// tenant is a middleware that changes keys.
+type tenant struct {
+	locker.Locker
+	name string
+}
+
+func (n tenant) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return n.Locker.Lock(ctx, n.name+key, opts...)
+}
+
+func (n tenant) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return n.Locker.TryLock(ctx, n.name+key, opts...)
+}
+
+// A holder that asks again does not wait for the gate behind a caller that waits for its permits.
+func TestHolderThatAsksAgainWhileOthersWait(t *testing.T) {
+	const n = 3
+	stores(t, func(w *world) {
+		for _, wrap := range []locker.Middleware{
+			func(l locker.Locker) locker.Locker { return l },
+			func(l locker.Locker) locker.Locker { return tenant{l, "a:"} },
+			locker.Defaults(locker.NoRenewal()), // each call makes another Locker
+		} {
+			for held := 1; held <= n; held++ {
+				c, got := w.Client(), make(chan *semaphore.Permit)
+				err := locker.Do(w.Context(), semaphore.New(wrap(c), n).Weight(held), key, func(ctx context.Context) error {
+					go func() { got <- w.lock(semaphore.New(wrap(w.Client()), n).Weight(n - held + 1)) }()
+					time.Sleep(time.Second)
+					ctx, cancel := context.WithTimeout(ctx, time.Minute)
+					defer cancel()
+					start := time.Now()
+					_, err := semaphore.New(wrap(c), n).Weight(n-held+1).Lock(ctx, key)
+					if !errors.Is(err, locker.ErrReentrant) || time.Since(start) > 10*time.Millisecond {
+						w.Errorf("who has %d of %d permits: %v after %v", held, n, err, time.Since(start))
+					}
+					return nil
+				}, locker.TTL(time.Hour))
+				if err != nil {
+					w.Error(err)
+				}
+				w.Unlock(<-got)
+			}
+		}
+		w.empty(n)
+	})
+}
+
+// A holder waits for permits of others, also if its context carries as many permits of other keys or of the same one.
+func TestHolderThatWaitsForPermitsOfOthers(t *testing.T) {
+	const n = 3
+	stores(t, func(w *world) {
+		c := w.Client()
+		b := semaphore.New(tenant{c, "b:"}, n)
+		err := locker.Do(w.Context(), semaphore.New(tenant{c, "a:"}, n).Weight(n), key, func(ctx context.Context) error {
+			return locker.Do(ctx, b, key, func(ctx context.Context) error {
+				others := w.lock(semaphore.New(tenant{w.Client(), "b:"}, n).Weight(n - 1))
+				time.AfterFunc(time.Second, func() { w.Unlock(others) })
+				lease, err := b.Weight(n-1).Lock(ctx, key)
+				if err == nil {
+					w.Unlock(lease)
+				}
+				return err
+			})
+		})
+		if err != nil {
+			w.Error(err)
+		}
+	})
+}
+
 // A key has several holders, so nobody is shown as the one. Its locks are for operators.
 func TestSemaphoreCannotBeInspectedAsALock(t *testing.T) {
 	stores(t, func(w *world) {
@@ -289,6 +375,7 @@ func TestNamesOfLocks(t *testing.T) {
 	used := map[string]string{}
 	for _, key := range []string{
 		"a", "{a}", "{a}#", "{a}##", "a#", "{a", "a}", "{}a", "{{a}}", "{a}b", "b{a}", "{a}#0", "{a}##0", "a#0",
+		"}a", "}", "}}", "}{", "}{}", "}#", "}{a}", "#}a", "{#}", "{#}}a", "{#}}a#", "{#}}a##", "{#}}a##:0", "{}}a",
 	} {
 		slots := map[uint16]bool{}
 		for _, name := range semaphore.New(nil, 3).Locks(key) {

@@ -13,6 +13,7 @@ import (
 type Call struct {
 	mu      sync.Mutex
 	owned   []func() // see Own
+	kept    int      // how often Keep was called, less the calls of End
 	ended   bool
 	granted bool      // a lock was granted
 	alone   bool      // an option counts from the acquisition of a lock
@@ -75,11 +76,21 @@ func (c *Call) Own(ended func()) bool {
 	return !c.ended
 }
 
-// End ends the call. What it owns belongs to its caller, or was released.
+// Keep puts the end of the call off until End is called once more, for releases that go on when the call has returned.
+func (c *Call) Keep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept++
+}
+
+// End ends the call, unless Keep has put that off. What it owns belongs to its caller, or was released.
 func (c *Call) End() {
 	c.mu.Lock()
-	owned := c.owned
-	c.owned, c.ended = nil, true
+	c.kept--
+	var owned []func()
+	if c.kept < 0 {
+		owned, c.owned, c.ended = c.owned, nil, true
+	}
 	c.mu.Unlock()
 	for _, ended := range owned {
 		ended()
@@ -118,6 +129,25 @@ func (c *Call) Seen(held bool, since time.Duration) (bool, time.Duration) {
 		since = max(since, time.Since(c.faulty))
 	}
 	return held || c.waits, since
+}
+
+// Gate is what the Lock of a gate has to know of the places behind it: a caller that holds too many of them waits for
+// itself, because whoever has the gate waits for them.
+type Gate struct {
+	Name   string   // of the gate; middleware may put something in front of it, and of Places
+	Places []string // the names of their locks
+	Spare  int      // how many of them the caller may hold
+}
+
+type gateKey struct{}
+
+// With returns a context for the Lock of the gate.
+func (g *Gate) With(ctx context.Context) context.Context { return context.WithValue(ctx, gateKey{}, g) }
+
+// GateFrom returns the Gate that a Lock with ctx may be for, or nil.
+func GateFrom(ctx context.Context) *Gate {
+	g, _ := ctx.Value(gateKey{}).(*Gate)
+	return g
 }
 
 type undoKey struct{}

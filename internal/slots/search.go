@@ -52,33 +52,12 @@ type answer struct {
 
 // search makes a search for n places, which run carries out.
 func (g *Group) search(ctx context.Context, n int, run func(s *search) error) (held *Held, err error) {
-	s := &search{group: g, caller: ctx, n: n, held: new(Held), answers: make(chan answer, len(g.Slots))}
+	s := &search{group: g, caller: ctx, n: n, held: &Held{Settled: settled}, answers: make(chan answer, len(g.Slots))}
 	s.ctx, s.end = context.WithCancelCause(ctx)
-	defer func() { // also if a hook of the program panics
-		lost := context.Cause(s.ctx)
-		s.end(nil)
-		s.watching.Wait()
-		switch {
-		case held == nil:
-			s.settle(several.Undo(ctx), s.held.Leases)
-		case s.lost() != nil || lost != nil && ending.Of(ctx) == nil:
-			s.settle(several.Undo(ctx), s.held.Leases)
-			held, err = nil, s.lost()
-			if err == nil {
-				err = lost
-			}
-		default:
-			settled := make(chan struct{})
-			held.Settled = settled
-			settle := func() {
-				defer close(settled)
-				s.settle(context.WithoutCancel(ctx), nil)
-			}
-			if len(s.gates) > 0 {
-				go settle()
-			} else { // the next TryLock would find held what this one gives back
-				settle()
-			}
+	defer func() { // also if a hook or a middleware of the program panics
+		s.stop()
+		if held == nil {
+			throw(s.settle(several.Undo(ctx), s.held.Leases))
 		}
 	}()
 	if g.Kept != nil {
@@ -87,8 +66,27 @@ func (g *Group) search(ctx context.Context, n int, run func(s *search) error) (h
 	if err := run(s); err != nil {
 		return nil, err
 	}
+	lost := context.Cause(s.ctx)
+	s.stop()
+	if err := s.lost(); err != nil {
+		return nil, err
+	}
+	if lost != nil && ending.Of(ctx) == nil {
+		return nil, lost
+	}
+	if len(s.gates) > 0 {
+		s.settleLater()
+	} else { // the next TryLock would find held what this one gives back
+		throw(s.settle(ctx, nil))
+	}
 	s.held.sort()
 	return s.held, nil
+}
+
+// stop ends the calls of the search.
+func (s *search) stop() {
+	s.end(nil)
+	s.watching.Wait()
 }
 
 // lost returns an error if a lock is lost that the search has acquired.
@@ -106,22 +104,75 @@ func (s *search) lost() error {
 	return s.group.keptLost()
 }
 
-// settle releases the gates and the leases, and gives back what calls still in progress acquire.
-func (s *search) settle(ctx context.Context, leases []locker.Lease) {
+// settleLater settles what is left of a search that has succeeded, in the background. The call ends when that has
+// ended: until then, Close of a Client waits for the releases.
+func (s *search) settleLater() {
+	over, panicked := make(chan struct{}), make(chan any, 1)
+	s.held.Settled, s.held.panicked = over, panicked
+	call := several.From(s.caller)
+	call.Keep()
+	go func() {
+		defer close(over)
+		defer call.End()
+		if p := s.settle(context.WithoutCancel(s.caller), nil); p != nil {
+			panicked <- p
+		}
+	}()
+}
+
+// settle releases the gates and the leases, and gives back what calls still in progress acquire. It returns what a hook
+// or a middleware has panicked with meanwhile, or nil.
+func (s *search) settle(ctx context.Context, leases []locker.Lease) (panicked any) {
 	undo := several.Undo(ctx)
+	var mu sync.Mutex
+	note := func(p any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if panicked == nil {
+			panicked = p
+		}
+	}
 	var releases sync.WaitGroup
+	release := func(ctx context.Context, l locker.Lease) { releases.Go(func() { note(unlock(ctx, l)) }) }
 	for _, l := range s.gates {
-		releases.Go(func() { _ = l.Unlock(ctx) })
+		release(ctx, l)
 	}
 	for _, l := range leases {
-		releases.Go(func() { _ = l.Unlock(undo) })
+		release(undo, l)
 	}
 	for ; s.pending > 0; s.pending-- {
-		if a := <-s.answers; a.err == nil && a.lease != nil {
-			releases.Go(func() { _ = a.lease.Unlock(undo) })
+		a := <-s.answers
+		note(a.panicked)
+		if a.err == nil && a.lease != nil {
+			release(undo, a.lease)
 		}
 	}
 	releases.Wait()
+	return panicked
+}
+
+// unlock releases l. It returns what a middleware or a hook panics with, or nil. A middleware may have panicked before
+// it has passed the call on, so the lease that it wraps is released then.
+func unlock(ctx context.Context, l locker.Lease) (panicked any) {
+	defer func() {
+		if panicked = recover(); panicked == nil {
+			return
+		}
+		if of, ok := l.(interface{ Unwrap() locker.Lease }); ok {
+			if behind := of.Unwrap(); behind != nil {
+				_ = unlock(ctx, behind)
+			}
+		}
+	}()
+	_ = l.Unlock(ctx)
+	return nil
+}
+
+// throw panics with p, unless it is nil.
+func throw(p any) {
+	if p != nil {
+		panic(p)
+	}
 }
 
 // watch ends the search if l is lost.
@@ -160,7 +211,8 @@ func (s *search) try(opts []locker.Option) error {
 // wait acquires the gates and waits for places.
 func (s *search) wait(opts []locker.Option) error {
 	for _, gate := range s.group.Gates {
-		l, err := s.group.Locker.Lock(s.ctx, gate, gateOptions(opts)...)
+		behind := &several.Gate{Name: gate, Places: s.group.Slots, Spare: len(s.group.Slots) - s.n}
+		l, err := s.group.Locker.Lock(behind.With(s.ctx), gate, gateOptions(opts)...)
 		if err != nil {
 			return s.failed(err)
 		}
@@ -216,7 +268,7 @@ func (s *search) ask(
 		for _, i := range places {
 			s.pending++
 			go func() {
-				a := answer{slot: i}
+				a := answer{slot: i, err: errGoexit}
 				defer func() {
 					a.panicked = recover()
 					s.answers <- a
@@ -261,6 +313,8 @@ func (s *search) ask(
 	}
 	return nil
 }
+
+var errGoexit = errors.New("a hook or a middleware has ended the goroutine of the request")
 
 // failed returns the error of a search in which a call has failed with err.
 func (s *search) failed(err error) error {

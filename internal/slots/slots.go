@@ -51,6 +51,19 @@ type Held struct {
 	// Settled is closed when the gates are released and all other places are left. That goes on after the call has
 	// returned, for a round trip or until the releases time out.
 	Settled <-chan struct{}
+
+	panicked <-chan any // receives what a hook or a middleware has panicked with by then
+}
+
+// Wait waits for Settled. If a hook or a middleware of the program has panicked in the background, it panics with the
+// same value, once: there was no other caller.
+func (h *Held) Wait() {
+	<-h.Settled
+	select {
+	case p := <-h.panicked:
+		panic(p)
+	default:
+	}
 }
 
 // Name returns the name of a lock that belongs to key. All names of a key have the same hash slot of a Redis Cluster,
@@ -60,6 +73,9 @@ func Name(key, what string) string {
 		if tag, _, found := strings.Cut(after, "}"); found && tag != "" { // Redis Cluster hashes only the tag
 			return key + "##" + what
 		}
+	}
+	if strings.HasPrefix(key, "}") { // the tag below would be empty, so that the whole name is hashed
+		return "{#}" + key + "##:" + what
 	}
 	return "{" + key + "}#" + what
 }
@@ -232,7 +248,7 @@ func (g *Group) first(ctx context.Context, n int, opts []locker.Option) (*Held, 
 		return held, err
 	}
 	s := &search{group: g}
-	s.settle(several.Undo(ctx), held.Leases)
+	throw(s.settle(several.Undo(ctx), held.Leases))
 	return nil, g.keptLost()
 }
 
@@ -303,7 +319,8 @@ func slotOptions(opts []locker.Option) []locker.Option {
 	return append(slices.Clip(opts), locker.NoLocalHandover())
 }
 
-// gateOptions returns the options of the gates. A gate is held for as long as its holder waits for places.
+// gateOptions returns the options of the gates. A gate is held for as long as its holder waits for places. It may be
+// handed over within a Client, which spares the store round trips: the order at the gate is that of any Lock.
 func gateOptions(opts []locker.Option) []locker.Option {
 	return append(slices.Clip(opts), locker.Renewal(), locker.MaxHold(0), locker.MinHold(0))
 }
