@@ -23,8 +23,11 @@ type locks struct {
 	intent  locker.Lease    // nil unless it is upgradeable
 	all     locker.Lease    // of all of these
 
-	granted time.Time
+	granted time.Time // or, without the gate, when the store was asked
 	wanted  func() <-chan struct{}
+
+	used   context.Context // of newcomers that may share them: ends when the last user unlocks
+	unused context.CancelFunc
 
 	// The following are guarded by the mu of the RWLock.
 	users int           // leases that have not been unlocked
@@ -43,6 +46,7 @@ func newLocks(held *slots.Held, intent locker.Lease) *locks {
 	if k.all = parts[0]; len(parts) > 1 {
 		k.all = locker.NewAllLease(parts...)
 	}
+	k.used, k.unused = context.WithCancel(context.Background())
 	k.wanted = sync.OnceValue(func() <-chan struct{} { return locker.Wanted(k.all) })
 	return k
 }
@@ -199,6 +203,7 @@ func (l *hold) Unlock(ctx context.Context) error {
 	case l.wasPassed() || !first && !last:
 		return about("unlock", l.key, locker.ErrUnlocked)
 	case last:
+		l.locks.unused()
 		<-l.locks.settled
 		if err := l.locks.all.Unlock(ctx); err != nil {
 			return about("unlock", l.key, brief(err))

@@ -110,9 +110,9 @@ func (v *view) acquire(
 	case upgradeable:
 		k, err = v.rw.upgradeable(ctx, op, key, get, opts)
 	case exclusive:
-		k, err = v.rw.get(ctx, key, get, opts, places, "intent", "gate")
+		k, err = v.rw.get(ctx, v.rw.group(key, "intent", "gate"), get, opts, places)
 	default:
-		k, err = v.rw.get(ctx, key, get, opts, 1, "gate")
+		k, err = v.rw.get(ctx, v.rw.group(key, "gate"), get, opts, 1)
 	}
 	if err != nil {
 		return nil, err
@@ -138,11 +138,11 @@ func (k ownKey) Is(lease any) bool {
 // name returns the name of a lock that belongs to key. A semaphore for the same key has others.
 func name(key, what string) string { return slots.Name(key, "rw"+what) }
 
-// get acquires n slots.
+// get acquires n slots of g.
 func (rw *RWLock) get(
-	ctx context.Context, key string, get acquire, opts []locker.Option, n int, gates ...string,
+	ctx context.Context, g *slots.Group, get acquire, opts []locker.Option, n int,
 ) (*locks, error) {
-	held, err := get(rw.group(key, gates...), ctx, n, opts)
+	held, err := get(g, ctx, n, opts)
 	if err != nil {
 		return nil, err
 	}
