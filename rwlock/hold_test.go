@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,6 +182,70 @@ func TestUpgradeThatFails(t *testing.T) {
 		}
 		w.Unlock(up, reads)
 		w.empty()
+	})
+}
+
+// panicking is a Locker in which the first Unlock of a slot or of the intent lock panics, before the lock is released.
+type panicking struct {
+	locker.Locker
+	calls *atomic.Int64
+}
+
+type panickingLease struct {
+	wrapping
+	calls *atomic.Int64
+}
+
+func (p panicking) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return p.wrap(p.Locker.Lock(ctx, key, opts...))
+}
+
+func (p panicking) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return p.wrap(p.Locker.TryLock(ctx, key, opts...))
+}
+
+func (p panicking) wrap(lease locker.Lease, err error) (locker.Lease, error) {
+	if err != nil {
+		return nil, err
+	}
+	return panickingLease{wrapping{lease}, p.calls}, nil
+}
+
+func (p panickingLease) Unlock(ctx context.Context) error {
+	if p.Key() != gate && p.calls.Add(1) == 1 {
+		panic("boom")
+	}
+	return p.wrapping.Unlock(ctx)
+}
+
+// An upgrade or a downgrade in which a middleware panics gives everything back: nobody has its lease.
+func TestPanicOfAnUpgradeOrADowngrade(t *testing.T) {
+	stores(t, func(w *world) {
+		var calls atomic.Int64
+		rw := rwlock.New(panicking{locker.Defaults(locker.TTL(ttl))(w.Client()), &calls})
+		for _, tt := range []struct {
+			from locker.Locker
+			to   func(ctx context.Context, lease locker.Lease) (locker.Lease, error)
+		}{
+			{rw.Upgradeable(), rwlock.Upgrade}, {rw.Upgradeable(), rwlock.Downgrade}, {rw.Exclusive(), rwlock.Downgrade},
+		} {
+			calls.Store(1)
+			lease := w.lock(tt.from)
+			w.Settle()
+			calls.Store(0)
+			func() {
+				defer func() {
+					if p := recover(); p != "boom" {
+						w.Errorf("the panic is %v", p)
+					}
+				}()
+				_, _ = tt.to(w.Context(), lease)
+			}()
+			if err := lease.Unlock(w.Context()); !errors.Is(err, locker.ErrUnlocked) {
+				w.Errorf("the old lease: %v", err)
+			}
+			w.empty()
+		}
 	})
 }
 

@@ -273,7 +273,7 @@ func alike(a, b error) bool {
 // If lease has ended, Downgrade returns the reason. If the store says that one of the locks was no longer held, the
 // error matches locker.ErrNotHeld, as that of Unlock does, and nothing is held any more. If it does not answer, the
 // other slots are released in the background, or end with their TTL.
-func Downgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
+func Downgrade(ctx context.Context, lease locker.Lease) (downgraded locker.Lease, err error) {
 	l, ok := locker.LeaseAs[*hold](lease)
 	if !ok || l.kind == shared {
 		return nil, about("downgrade", lease.Key(), fmt.Errorf("%w: the lease is neither exclusive nor upgradeable",
@@ -289,8 +289,14 @@ func Downgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
 	}
 	one := &slots.Held{Leases: []locker.Lease{kept}, Slots: []int{-1}, Settled: l.locks.settled}
 	next := newHold(l.rw, shared, l.key, l.opts, newLocks(one, nil))
-	if err := locker.NewAllLease(others...).Unlock(ctx); errors.Is(err, locker.ErrNotHeld) {
-		_ = next.Unlock(ctx)
+	rest := locker.NewAllLease(others...)
+	defer func() {
+		if downgraded == nil { // also if a middleware panics, which may not have passed its Unlock on
+			defer func() { _ = rest.Unlock(ctx) }()
+			_ = next.Unlock(ctx)
+		}
+	}()
+	if err := rest.Unlock(ctx); errors.Is(err, locker.ErrNotHeld) {
 		return nil, about("downgrade", l.key, brief(err))
 	}
 	return next, nil
@@ -306,7 +312,7 @@ func Downgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
 // and Do returns an error that matches locker.ErrUnlocked.
 //
 // If Upgrade fails, lease is as before. Errors are those of Lock. If lease has ended, the error is the reason.
-func Upgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
+func Upgrade(ctx context.Context, lease locker.Lease) (upgraded locker.Lease, err error) {
 	l, ok := locker.LeaseAs[*hold](lease)
 	if !ok || l.kind != upgradeable {
 		return nil, about("upgrade", lease.Key(), fmt.Errorf("%w: the lease is not upgradeable", locker.ErrInvalid))
@@ -325,11 +331,17 @@ func Upgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
 		}
 		return nil, about("upgrade", l.key, err)
 	}
+	parts := held.Leases
+	defer func() {
+		if upgraded == nil { // also if a middleware panics, which may not have passed its Unlock on
+			<-held.Settled
+			_ = locker.NewAllLease(parts...).Unlock(several.Undo(ctx))
+		}
+	}()
 	if ended := l.finish(locker.ErrUnlocked, true); ended != nil {
-		<-held.Settled
-		_ = locker.NewAllLease(held.Leases...).Unlock(several.Undo(ctx))
 		return nil, about("upgrade", l.key, ended)
 	}
+	parts = append(slices.Clip(parts), own.all)
 	<-own.settled
 	_ = own.intent.Unlock(ctx) // if it is not answered, it goes on in the background
 	held.Leases = append(held.Leases, own.slots[0])
