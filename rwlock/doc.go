@@ -44,8 +44,8 @@
 // Readers of the same RWLock and key share a slot, so that a thousand requests of a web server are a few slots: those
 // that come while another one asks for a slot share what it gets. The request goes on as long as one of them waits for
 // it, so nobody loses a place in the queue because another one leaves. It has the values of the context of the first
-// one. So hooks of package lockertrace are those of the first one, even if its own Lock has failed meanwhile, and a
-// middleware below that decides by such values decides for all.
+// one. So hooks of package lockertrace are those of the first one, even if its own Lock has failed meanwhile, but for
+// Lost, which is called for each. A middleware below that decides by such values decides for all.
 // Newcomers share the slot while nobody waits for it, and at most for a twentieth of the TTL or half a second:
 //
 //   - For 50 ms after the store was asked for it, they share it in any case. If the readers had to wait for it, it is

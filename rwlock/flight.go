@@ -10,6 +10,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/ending"
 	"github.com/golocker/locker/internal/several"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // flight finds a slot for the caller that begins it, and for all that come meanwhile: the current one if the store says
@@ -137,7 +138,7 @@ func (rw *RWLock) fly(r *readers, f *flight, op, key string, get acquire) {
 	defer func() { // also if a hook panics: the caller that has begun the flight panics then
 		rw.land(r, f, op, k, err, recover())
 	}()
-	ctx := f.call.With(f.ctx)
+	ctx := lockertrace.With(f.call.With(f.ctx), &lockertrace.Trace{Lost: func(error) { rw.tell(f) }})
 	if k = rw.ask(ctx, r); k != nil {
 		f.shared = true
 		return

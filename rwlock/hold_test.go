@@ -344,6 +344,38 @@ func TestLeasesThatShareASlot(t *testing.T) {
 	})
 }
 
+// Each reader that shares a slot is told once when it is lost, although nobody asks its lease, unless it has unlocked.
+func TestReadersThatShareASlotAreToldOfItsLoss(t *testing.T) {
+	stores(t, func(w *world) {
+		rw := w.process()
+		var told [4]atomic.Int64
+		var leases [4]locker.Lease
+		for i := range leases {
+			ctx := lockertrace.With(w.Context(), &lockertrace.Trace{Lost: func(error) { told[i].Add(1) }})
+			lease, err := rw.Shared().Lock(ctx, key)
+			if err != nil {
+				w.Fatal(err)
+			}
+			leases[i] = lease
+		}
+		w.Unlock(leases[2])
+		w.lose()
+		time.Sleep(ttl)
+		for i, want := range []int64{1, 1, 0, 1} {
+			if n := told[i].Load(); n != want {
+				w.Errorf("reader %d was told %d times", i, n)
+			}
+		}
+		for _, i := range []int{0, 1, 3} {
+			if err := leases[i].Err(); !errors.Is(err, locker.ErrLost) || told[i].Load() != 1 {
+				w.Errorf("reader %d: %v, and told %d times", i, err, told[i].Load())
+			}
+			_ = leases[i].Unlock(w.Context())
+		}
+		w.empty()
+	})
+}
+
 // binding is a store in memory that records the locks to which something was bound.
 type binding struct {
 	*memory.Backend

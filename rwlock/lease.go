@@ -30,9 +30,10 @@ type locks struct {
 	unused context.CancelFunc
 
 	// The following are guarded by the mu of the RWLock.
-	users int           // leases that have not been unlocked
-	quiet time.Time     // until then, newcomers share them without a question to the store
-	pause time.Duration // between the last question and quiet
+	users int            // leases that have not been unlocked
+	quiet time.Time      // until then, newcomers share them without a question to the store
+	pause time.Duration  // between the last question and quiet
+	told  map[*hold]bool // leases whose Trace is told of a loss, beside that of the one whose request has acquired them
 }
 
 func newLocks(held *slots.Held, intent locker.Lease) *locks {
@@ -226,6 +227,7 @@ func (l *hold) leave() (first, last bool) {
 	defer l.rw.mu.Unlock()
 	if !l.left {
 		l.left, first = true, true
+		delete(l.locks.told, l)
 		l.locks.users--
 		l.last = l.locks.users == 0
 		l.rw.tidy(l.key)

@@ -84,6 +84,8 @@ var rwlockMutants = []mutant{
 		"began || tries > 99)"),
 	readWrite("who shares a slot is not told of its loss", "rwlock/lease.go", "		l.trace.Lost(reason)\n",
 		"		_ = reason\n"),
+	readWrite("who shares a slot is told of its loss when it asks", "rwlock/readers.go", "range told {",
+		"range told[:0] {"),
 	readWrite("a lease that has ended is wanted", "rwlock/lease.go",
 		"	if l.Err() != nil {\n		return nil\n	}\n	return l.locks.all", "	return l.locks.all"),
 	readWrite("a reader waits for itself", "rwlock/rwlock.go", `op == "lock" && ctx.Value(ownKey{v.rw, key}) != nil`,
