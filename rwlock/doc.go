@@ -24,7 +24,9 @@
 // the intent lock and a slot, and Upgrade waits for the gate and the other slots.
 //
 // An upgradeable lock takes a round trip more than a shared one. On other stores, a reader takes two round trips and a
-// writer three. On Redlock, each slot is held on a majority of the nodes.
+// writer three. TryLock there does not look at the gate: it may overtake those that wait, and of several calls for
+// Exclusive all may fail, because they have taken slots from each other. On Redlock, each slot is held on a majority of
+// the nodes.
 //
 // # Who comes first
 //
@@ -50,8 +52,8 @@
 //
 //   - For 50 ms after the store was asked for it, they share it in any case. If the readers had to wait for it, it is
 //     10 ms. While they have the gate, no writer waits for slots, and the time begins when they have the slot.
-//   - After that, memory and etcd tell at once that somebody waits; see locker.Wanted. etcd does so two round trips after
-//     the first newcomer.
+//   - After that, memory and etcd tell at once that somebody waits; see locker.Wanted. On etcd, the first newcomer asks
+//     for that, which takes two round trips.
 //   - On Redis, Redlock and PostgreSQL, the next newcomer extends the lease of the slot, because the answer tells it.
 //     Those that come within 50 ms share the answer. If nobody waits, newcomers share the slot without another request
 //     until 50 ms after the question. So readers that never pause cost the store up to 20 requests per second and
@@ -60,8 +62,8 @@
 //
 // So a writer that waits for slots is overtaken by newcomers that share one for 50 ms, on NATS for half a second. It
 // waits until the last of them has had its answer and has left. On Redlock, the answer of a node may come too late to
-// count, so it may take 50 ms more. If answers take longer than 50 ms, each newcomer waits for one, and several requests
-// are under way at a time.
+// count, so it may take 50 ms more. If answers take longer than 50 ms, each newcomer waits for one, and several
+// requests are under way at a time.
 //
 // Each reader has a Lease of its own. The slot is released when the last one unlocks, and lost for all when it is lost.
 // Readers that share a slot have the same owner value and the same fencing token.

@@ -93,9 +93,10 @@ func (rw *RWLock) board(ctx context.Context, r *readers, op, key string, get acq
 	return f, true
 }
 
-// takes reports whether newcomers share what f gets. The answer to a question may be slow, and come long after a writer.
-// So they do for as long as they would if the answer had come at once. Later ones ask themselves, and have their answer
-// sooner than by a question after that of f. With the gate, f waits for others, or keeps writers from waiting for slots.
+// takes reports whether newcomers share what f gets. The answer to a question may be slow, and come long after a
+// writer. So they do for as long as they would if the answer had come at once. Later ones ask themselves, and have
+// their answer sooner than by a question after that of f. From its place at the gate on, f waits for others or keeps
+// writers from waiting for slots, so that nobody is late.
 func (f *flight) takes() bool { return f.gated.Load() || time.Since(f.began) < fresh }
 
 // alight ends the wait of a caller, whose context is ctx, for f. It returns false if the caller is the last one. The
