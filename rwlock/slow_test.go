@@ -133,7 +133,7 @@ func TestNewcomersWhileTheAnswerIsUnderWay(t *testing.T) {
 // than with slots of their own, which others may release before the answer comes. They keep no writer out, and cost no
 // more requests than near the store.
 func TestReadersFarFromTheStore(t *testing.T) {
-	const hold, seconds = 20 * time.Millisecond, 5
+	const hold, seconds = 20 * time.Millisecond, 2
 	for _, trip := range []time.Duration{60 * time.Millisecond, 110 * time.Millisecond, 400 * time.Millisecond} {
 		stores(t, func(w *world) {
 			w.Calls.Delay(trip / 2)
@@ -142,7 +142,7 @@ func TestReadersFarFromTheStore(t *testing.T) {
 			done := make(chan struct{})
 			var longest atomic.Int64
 			var all sync.WaitGroup
-			for range 50 {
+			for range 10 {
 				all.Go(func() {
 					for {
 						select {
