@@ -109,7 +109,7 @@ func TestNewcomersWhileTheAnswerIsUnderWay(t *testing.T) {
 						if overtakes != (came < bound) || overtakes && took > late+time.Millisecond {
 							w.Errorf("reader %d came after %v, waited for %v, and overtook the writer: %v", i, came, took, overtakes)
 						}
-						time.Sleep(time.Millisecond)
+						time.Sleep(late / 4)
 						w.Unlock(lease)
 					})
 					time.Sleep(2 * time.Millisecond)
@@ -127,6 +127,32 @@ func TestNewcomersWhileTheAnswerIsUnderWay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Readers of a process that wait for a writer share a slot, although they have come one after the other.
+func TestReadersThatWaitShareASlot(t *testing.T) {
+	stores(t, func(w *world) {
+		writes, rw := w.lock(w.process().Exclusive()), w.process()
+		got := make(chan locker.Lease)
+		const readers = 10
+		for range readers {
+			go func() { got <- w.lock(rw.Shared()) }()
+			time.Sleep(100 * time.Millisecond)
+		}
+		w.Unlock(writes)
+		tokens := map[string]bool{}
+		var leases []locker.Lease
+		for range readers {
+			lease := <-got
+			leases = append(leases, lease)
+			tokens[lease.Token()] = true
+		}
+		if len(tokens) != 1 {
+			w.Errorf("%d readers have %d slots", readers, len(tokens))
+		}
+		w.Unlock(leases...)
+		w.empty()
+	})
 }
 
 // If each answer takes longer than newcomers share a slot without a question, readers that never pause wait no longer
