@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,6 +91,10 @@ var errNotMany = fmt.Errorf("these locks cannot be acquired in one step: %w", er
 
 // TryLockMany implements [ManyLocker]. It is for [LockAll], [TryLockAll] and middleware.
 func (c *Client) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lease, error) {
+	if probe := several.ProbeFrom(ctx); probe != nil {
+		probe.Carried = slices.ContainsFunc(m.Keys, func(key string) bool { return c.reentrant(ctx, key) != nil })
+		return nil, errNotMany
+	}
 	o := newOptions(opts)
 	for i, key := range m.Keys {
 		err := o.validate(key)

@@ -24,7 +24,9 @@
 // the intent lock and a slot, and Upgrade waits for the gate and the other slots.
 //
 // An upgradeable lock takes a round trip more than a shared one. On other stores, a reader takes two round trips and a
-// writer three. On Redlock, each slot is held on a majority of the nodes.
+// writer three. TryLock there does not look at the gate: it may overtake those that wait, and of several calls for
+// Exclusive all may fail, because they have taken slots from each other. On Redlock, each slot is held on a majority of
+// the nodes.
 //
 // # Who comes first
 //
@@ -44,20 +46,24 @@
 // Readers of the same RWLock and key share a slot, so that a thousand requests of a web server are a few slots: those
 // that come while another one asks for a slot share what it gets. The request goes on as long as one of them waits for
 // it, so nobody loses a place in the queue because another one leaves. It has the values of the context of the first
-// one. So hooks of package lockertrace are those of the first one, even if its own Lock has failed meanwhile, and a
-// middleware below that decides by such values decides for all.
+// one. So hooks of package lockertrace are those of the first one, even if its own Lock has failed meanwhile, but for
+// Lost, which is called for each. A middleware below that decides by such values decides for all.
 // Newcomers share the slot while nobody waits for it, and at most for a twentieth of the TTL or half a second:
 //
-//   - For 50 ms after it was acquired, they share it in any case. If the readers had to wait for it, it is 10 ms.
-//   - After that, memory and etcd tell at once that somebody waits; see locker.Wanted.
+//   - For 50 ms after the store was asked for it, they share it in any case. If the readers had to wait for it, it is
+//     10 ms. While they have the gate, no writer waits for slots, and the time begins when they have the slot.
+//   - After that, memory and etcd tell at once that somebody waits; see locker.Wanted. On etcd, the first newcomer asks
+//     for that, which takes two round trips.
 //   - On Redis, Redlock and PostgreSQL, the next newcomer extends the lease of the slot, because the answer tells it.
-//     Those that come meanwhile share the answer. If nobody waits, newcomers share the slot without another request for
-//     50 ms more. So readers that never pause cost the store up to 20 requests per second and process.
+//     Those that come within 50 ms share the answer. If nobody waits, newcomers share the slot without another request
+//     until 50 ms after the question. So readers that never pause cost the store up to 20 requests per second and
+//     process.
 //   - NATS does not tell of callers of other processes.
 //
 // So a writer that waits for slots is overtaken by newcomers that share one for 50 ms, on NATS for half a second. It
-// waits for as long as the last of them holds the slot. On Redlock, the answer of a node may come too late to count, so
-// it may take 50 ms more.
+// waits until the last of them has had its answer and has left. On Redlock, the answer of a node may come too late to
+// count, so it may take 50 ms more. If answers take longer than 50 ms, each newcomer waits for one, and several
+// requests are under way at a time.
 //
 // Each reader has a Lease of its own. The slot is released when the last one unlocks, and lost for all when it is lost.
 // Readers that share a slot have the same owner value and the same fencing token.
@@ -88,6 +94,7 @@
 //
 // A reader that asks again would wait for itself if a writer waits in between: the writer waits for the first slot, and
 // the second call for the writer. A reader that asks for Exclusive always would. Lock fails at once with
-// locker.ErrReentrant if its context carries a lease of the same key, as locker.Do gives it to its function. Without
-// such a context, the call waits until its context ends. Use Upgradeable to read first and then write.
+// locker.ErrReentrant if its context carries a lease of the same key, as locker.Do gives it to its function. It may be
+// of another RWLock on the same Client, if all middleware between this one and the Client is a locker.ManyLocker.
+// Without such a context, the call waits until its context ends. Use Upgradeable to read first and then write.
 package rwlock

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,6 +185,70 @@ func TestUpgradeThatFails(t *testing.T) {
 	})
 }
 
+// panicking is a Locker in which the first Unlock of a slot or of the intent lock panics, before the lock is released.
+type panicking struct {
+	locker.Locker
+	calls *atomic.Int64
+}
+
+type panickingLease struct {
+	wrapping
+	calls *atomic.Int64
+}
+
+func (p panicking) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return p.wrap(p.Locker.Lock(ctx, key, opts...))
+}
+
+func (p panicking) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return p.wrap(p.Locker.TryLock(ctx, key, opts...))
+}
+
+func (p panicking) wrap(lease locker.Lease, err error) (locker.Lease, error) {
+	if err != nil {
+		return nil, err
+	}
+	return panickingLease{wrapping{lease}, p.calls}, nil
+}
+
+func (p panickingLease) Unlock(ctx context.Context) error {
+	if p.Key() != gate && p.calls.Add(1) == 1 {
+		panic("boom")
+	}
+	return p.wrapping.Unlock(ctx)
+}
+
+// An upgrade or a downgrade in which a middleware panics gives everything back: nobody has its lease.
+func TestPanicOfAnUpgradeOrADowngrade(t *testing.T) {
+	stores(t, func(w *world) {
+		var calls atomic.Int64
+		rw := rwlock.New(panicking{locker.Defaults(locker.TTL(ttl))(w.Client()), &calls})
+		for _, tt := range []struct {
+			from locker.Locker
+			to   func(ctx context.Context, lease locker.Lease) (locker.Lease, error)
+		}{
+			{rw.Upgradeable(), rwlock.Upgrade}, {rw.Upgradeable(), rwlock.Downgrade}, {rw.Exclusive(), rwlock.Downgrade},
+		} {
+			calls.Store(1)
+			lease := w.lock(tt.from)
+			w.Settle()
+			calls.Store(0)
+			func() {
+				defer func() {
+					if p := recover(); p != "boom" {
+						w.Errorf("the panic is %v", p)
+					}
+				}()
+				_, _ = tt.to(w.Context(), lease)
+			}()
+			if err := lease.Unlock(w.Context()); !errors.Is(err, locker.ErrUnlocked) {
+				w.Errorf("the old lease: %v", err)
+			}
+			w.empty()
+		}
+	})
+}
+
 // A downgrade of a writer that has lost a slot says so, and leaves nothing.
 func TestDowngradeAfterALoss(t *testing.T) {
 	stores(t, func(w *world) {
@@ -274,6 +339,38 @@ func TestLeasesThatShareASlot(t *testing.T) {
 		}
 		if told != 2 && told != 3 { // the first one may be told, too: it has acquired the slot
 			w.Errorf("the loss was told %d times", told)
+		}
+		w.empty()
+	})
+}
+
+// Each reader that shares a slot is told once when it is lost, although nobody asks its lease, unless it has unlocked.
+func TestReadersThatShareASlotAreToldOfItsLoss(t *testing.T) {
+	stores(t, func(w *world) {
+		rw := w.process()
+		var told [4]atomic.Int64
+		var leases [4]locker.Lease
+		for i := range leases {
+			ctx := lockertrace.With(w.Context(), &lockertrace.Trace{Lost: func(error) { told[i].Add(1) }})
+			lease, err := rw.Shared().Lock(ctx, key)
+			if err != nil {
+				w.Fatal(err)
+			}
+			leases[i] = lease
+		}
+		w.Unlock(leases[2])
+		w.lose()
+		time.Sleep(ttl)
+		for i, want := range []int64{1, 1, 0, 1} {
+			if n := told[i].Load(); n != want {
+				w.Errorf("reader %d was told %d times", i, n)
+			}
+		}
+		for _, i := range []int{0, 1, 3} {
+			if err := leases[i].Err(); !errors.Is(err, locker.ErrLost) || told[i].Load() != 1 {
+				w.Errorf("reader %d: %v, and told %d times", i, err, told[i].Load())
+			}
+			_ = leases[i].Unlock(w.Context())
 		}
 		w.empty()
 	})

@@ -23,13 +23,17 @@ type locks struct {
 	intent  locker.Lease    // nil unless it is upgradeable
 	all     locker.Lease    // of all of these
 
-	granted time.Time
+	granted time.Time // or, without the gate, when the store was asked
 	wanted  func() <-chan struct{}
 
+	used   context.Context // of newcomers that may share them: ends when the last user unlocks
+	unused context.CancelFunc
+
 	// The following are guarded by the mu of the RWLock.
-	users int           // leases that have not been unlocked
-	quiet time.Time     // until then, newcomers share them without a question to the store
-	pause time.Duration // between the last question and quiet
+	users int            // leases that have not been unlocked
+	quiet time.Time      // until then, newcomers share them without a question to the store
+	pause time.Duration  // between the last question and quiet
+	told  map[*hold]bool // leases whose Trace is told of a loss, beside that of the one whose request has acquired them
 }
 
 func newLocks(held *slots.Held, intent locker.Lease) *locks {
@@ -43,6 +47,7 @@ func newLocks(held *slots.Held, intent locker.Lease) *locks {
 	if k.all = parts[0]; len(parts) > 1 {
 		k.all = locker.NewAllLease(parts...)
 	}
+	k.used, k.unused = context.WithCancel(context.Background())
 	k.wanted = sync.OnceValue(func() <-chan struct{} { return locker.Wanted(k.all) })
 	return k
 }
@@ -199,6 +204,7 @@ func (l *hold) Unlock(ctx context.Context) error {
 	case l.wasPassed() || !first && !last:
 		return about("unlock", l.key, locker.ErrUnlocked)
 	case last:
+		l.locks.unused()
 		<-l.locks.settled
 		if err := l.locks.all.Unlock(ctx); err != nil {
 			return about("unlock", l.key, brief(err))
@@ -221,6 +227,7 @@ func (l *hold) leave() (first, last bool) {
 	defer l.rw.mu.Unlock()
 	if !l.left {
 		l.left, first = true, true
+		delete(l.locks.told, l)
 		l.locks.users--
 		l.last = l.locks.users == 0
 		l.rw.tidy(l.key)
@@ -268,7 +275,7 @@ func alike(a, b error) bool {
 // If lease has ended, Downgrade returns the reason. If the store says that one of the locks was no longer held, the
 // error matches locker.ErrNotHeld, as that of Unlock does, and nothing is held any more. If it does not answer, the
 // other slots are released in the background, or end with their TTL.
-func Downgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
+func Downgrade(ctx context.Context, lease locker.Lease) (downgraded locker.Lease, err error) {
 	l, ok := locker.LeaseAs[*hold](lease)
 	if !ok || l.kind == shared {
 		return nil, about("downgrade", lease.Key(), fmt.Errorf("%w: the lease is neither exclusive nor upgradeable",
@@ -284,8 +291,14 @@ func Downgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
 	}
 	one := &slots.Held{Leases: []locker.Lease{kept}, Slots: []int{-1}, Settled: l.locks.settled}
 	next := newHold(l.rw, shared, l.key, l.opts, newLocks(one, nil))
-	if err := locker.NewAllLease(others...).Unlock(ctx); errors.Is(err, locker.ErrNotHeld) {
-		_ = next.Unlock(ctx)
+	rest := locker.NewAllLease(others...)
+	defer func() {
+		if downgraded == nil { // also if a middleware panics, which may not have passed its Unlock on
+			defer func() { _ = rest.Unlock(ctx) }()
+			_ = next.Unlock(ctx)
+		}
+	}()
+	if err := rest.Unlock(ctx); errors.Is(err, locker.ErrNotHeld) {
 		return nil, about("downgrade", l.key, brief(err))
 	}
 	return next, nil
@@ -301,7 +314,7 @@ func Downgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
 // and Do returns an error that matches locker.ErrUnlocked.
 //
 // If Upgrade fails, lease is as before. Errors are those of Lock. If lease has ended, the error is the reason.
-func Upgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
+func Upgrade(ctx context.Context, lease locker.Lease) (upgraded locker.Lease, err error) {
 	l, ok := locker.LeaseAs[*hold](lease)
 	if !ok || l.kind != upgradeable {
 		return nil, about("upgrade", lease.Key(), fmt.Errorf("%w: the lease is not upgradeable", locker.ErrInvalid))
@@ -320,11 +333,17 @@ func Upgrade(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
 		}
 		return nil, about("upgrade", l.key, err)
 	}
+	parts := held.Leases
+	defer func() {
+		if upgraded == nil { // also if a middleware panics, which may not have passed its Unlock on
+			<-held.Settled
+			_ = locker.NewAllLease(parts...).Unlock(several.Undo(ctx))
+		}
+	}()
 	if ended := l.finish(locker.ErrUnlocked, true); ended != nil {
-		<-held.Settled
-		_ = locker.NewAllLease(held.Leases...).Unlock(several.Undo(ctx))
 		return nil, about("upgrade", l.key, ended)
 	}
+	parts = append(slices.Clip(parts), own.all)
 	<-own.settled
 	_ = own.intent.Unlock(ctx) // if it is not answered, it goes on in the background
 	held.Leases = append(held.Leases, own.slots[0])

@@ -2,6 +2,8 @@ package rwlock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/golocker/locker"
@@ -65,8 +67,29 @@ func (rw *RWLock) share(ctx context.Context, op, key string, get acquire) (locke
 // sharing returns a lease for a caller that is counted in the users of k.
 func (rw *RWLock) sharing(ctx context.Context, key string, k *locks) locker.Lease {
 	l := newHold(rw, shared, key, nil, k)
-	l.trace = lockertrace.From(ctx)
+	if l.trace = lockertrace.From(ctx); l.trace != nil && l.trace.Lost != nil {
+		rw.mu.Lock()
+		if k.told == nil {
+			k.told = make(map[*hold]bool)
+		}
+		k.told[l] = true
+		rw.mu.Unlock()
+		_ = l.Err() // if it was lost before
+	}
 	return l
+}
+
+// tell tells the readers that share what f has got if it is lost.
+func (rw *RWLock) tell(f *flight) {
+	rw.mu.Lock()
+	var told []*hold
+	if f.locks != nil {
+		told = slices.Collect(maps.Keys(f.locks.told))
+	}
+	rw.mu.Unlock()
+	for _, l := range told {
+		_ = l.Err() // it runs hooks
+	}
 }
 
 func (rw *RWLock) enter(key string) *readers {
@@ -183,6 +206,9 @@ func (rw *RWLock) ask(ctx context.Context, r *readers) *locks {
 	case acquireAnew:
 		return nil
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(k.used, cancel)()
 	asked := time.Now()
 	if err := k.all.Extend(ctx); err != nil || k.isWanted() {
 		return nil

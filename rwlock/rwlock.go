@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -98,7 +99,7 @@ func (v *view) acquire(
 	if key == "" {
 		return nil, about(op, key, fmt.Errorf("%w: the key is empty", locker.ErrInvalid))
 	}
-	if op == "lock" && ctx.Value(ownKey{v.rw, key}) != nil {
+	if op == "lock" && v.rw.carried(ctx, key) {
 		return nil, about(op, key, errReentrant)
 	}
 	if v.kind == shared && len(opts) == 0 && ctx.Err() == nil {
@@ -110,9 +111,9 @@ func (v *view) acquire(
 	case upgradeable:
 		k, err = v.rw.upgradeable(ctx, op, key, get, opts)
 	case exclusive:
-		k, err = v.rw.get(ctx, key, get, opts, places, "intent", "gate")
+		k, err = v.rw.get(ctx, v.rw.group(key, "intent", "gate"), get, opts, places)
 	default:
-		k, err = v.rw.get(ctx, key, get, opts, 1, "gate")
+		k, err = v.rw.get(ctx, v.rw.group(key, "gate"), get, opts, 1)
 	}
 	if err != nil {
 		return nil, err
@@ -123,26 +124,43 @@ func (v *view) acquire(
 var errReentrant = fmt.Errorf("%w: %w: the context carries a lease of this key", locker.ErrInvalid,
 	locker.ErrReentrant)
 
+// carried reports whether ctx carries a lease of key: one of rw, or one of another RWLock that has the same locks.
+func (rw *RWLock) carried(ctx context.Context, key string) bool {
+	if _, ok := locker.LeaseFrom(ctx); !ok { // the other looks allocate
+		return false
+	}
+	if ctx.Value(ownKey{rw, key}) != nil {
+		return true
+	}
+	if ctx.Value(ownKey{nil, key}) == nil {
+		return false
+	}
+	p := new(several.Probe)
+	keys := slices.Sorted(slices.Values(rw.group(key).Slots))
+	_, _ = locker.TryLockMany(p.With(ctx), rw.locker, locker.Many{Keys: keys, N: 1})
+	return p.Carried
+}
+
 // ownKey is the key of a value in a context: a lease of that key that has not ended, if the context carries one.
 type ownKey struct {
-	rw  *RWLock
+	rw  *RWLock // nil: of any RWLock
 	key string
 }
 
 // Is implements several.Sought.
 func (k ownKey) Is(lease any) bool {
 	l, ok := lease.(*hold)
-	return ok && l.rw == k.rw && l.key == k.key && l.Err() == nil
+	return ok && (k.rw == nil || l.rw == k.rw) && l.key == k.key && l.Err() == nil
 }
 
 // name returns the name of a lock that belongs to key. A semaphore for the same key has others.
 func name(key, what string) string { return slots.Name(key, "rw"+what) }
 
-// get acquires n slots.
+// get acquires n slots of g.
 func (rw *RWLock) get(
-	ctx context.Context, key string, get acquire, opts []locker.Option, n int, gates ...string,
+	ctx context.Context, g *slots.Group, get acquire, opts []locker.Option, n int,
 ) (*locks, error) {
-	held, err := get(rw.group(key, gates...), ctx, n, opts)
+	held, err := get(g, ctx, n, opts)
 	if err != nil {
 		return nil, err
 	}

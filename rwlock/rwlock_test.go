@@ -328,6 +328,76 @@ func TestLockThatWouldWaitForItself(t *testing.T) {
 	})
 }
 
+// renaming is a Locker that puts something in front of the names of locks.
+type renaming struct {
+	locker.Locker
+	front string
+}
+
+func (r renaming) Unwrap() locker.Locker { return r.Locker }
+
+func (r renaming) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return r.Locker.Lock(ctx, r.front+key, opts...)
+}
+
+func (r renaming) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return r.Locker.TryLock(ctx, r.front+key, opts...)
+}
+
+func (r renaming) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
+	front := func(keys []string) (renamed []string) {
+		for _, key := range keys {
+			renamed = append(renamed, r.front+key)
+		}
+		return renamed
+	}
+	return locker.TryLockMany(ctx, r.Locker, locker.Many{Keys: front(m.Keys), N: m.N, Gates: front(m.Gates)}, opts...)
+}
+
+// A call that would wait for its own caller fails at once, also if the lease is of another RWLock with the same locks.
+// It does not if these have other names, or are of another Client.
+func TestLockThatWouldWaitForItselfByAnotherRWLock(t *testing.T) {
+	stores(t, func(w *world) {
+		c := w.Client()
+		for _, tt := range []struct {
+			one, other locker.Locker
+			same       bool
+		}{
+			{c, c, true},
+			{c, locker.Defaults(locker.TTL(ttl))(c), true},
+			{renaming{c, "a/"}, locker.Defaults(locker.TTL(ttl))(renaming{c, "a/"}), true},
+			{renaming{c, "a/"}, renaming{c, "b/"}, false},
+			{c, renaming{c, "a/"}, false},
+			{renaming{c, "a/"}, c, false},
+		} {
+			one, other := rwlock.New(tt.one), rwlock.New(tt.other)
+			outer := w.lock(one.Shared())
+			writer := w.waiting(rwlock.New(tt.one).Exclusive())
+			ctx, cancel := locker.WithLease(w.Context(), outer)
+			for _, l := range []locker.Locker{other.Shared(), other.Exclusive(), other.Upgradeable()} {
+				start := time.Now()
+				lease, err := l.Lock(ctx, key)
+				if same := errors.Is(err, locker.ErrReentrant); same != tt.same || time.Since(start) > 0 {
+					w.Errorf("%T beside %T: %v after %v", tt.other, tt.one, err, time.Since(start))
+				}
+				if err == nil {
+					w.Unlock(lease)
+				}
+				lease, err = l.TryLock(ctx, key)
+				if errors.Is(err, locker.ErrReentrant) {
+					w.Errorf("TryLock of %T beside %T: %v", tt.other, tt.one, err)
+				}
+				if err == nil {
+					w.Unlock(lease)
+				}
+			}
+			cancel()
+			w.Unlock(outer)
+			w.Unlock(<-writer)
+		}
+	})
+}
+
 // lose takes all locks of the key away.
 func (w *world) lose() {
 	w.Helper()

@@ -161,3 +161,20 @@ func Undoes(ctx context.Context) bool { return ctx.Value(undoKey{}) != nil }
 
 // Sought is the key of a value in a context: the innermost lease that the context carries for which Is returns true.
 type Sought interface{ Is(lease any) bool }
+
+// Probe asks the Client below a TryLockMany whether the context of the call carries a lease of one of its locks. Only
+// the Client knows what middleware makes of their names. It acquires nothing then.
+type Probe struct{ Carried bool }
+
+type probeKey struct{}
+
+// With returns a context for the TryLockMany.
+func (p *Probe) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, probeKey{}, p)
+}
+
+// ProbeFrom returns the Probe that a TryLockMany with ctx is made for, or nil.
+func ProbeFrom(ctx context.Context) *Probe {
+	p, _ := ctx.Value(probeKey{}).(*Probe)
+	return p
+}

@@ -133,7 +133,8 @@ type Calls struct {
 	*memory.Backend
 	mu    sync.Mutex
 	calls map[string]int
-	delay time.Duration
+	delay time.Duration // before the store acts
+	late  time.Duration // after that
 	fault error
 }
 
@@ -142,6 +143,20 @@ func (c *Calls) Delay(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.delay = d
+}
+
+// Answer makes the answer to each call take d.
+func (c *Calls) Answer(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.late = d
+}
+
+func (c *Calls) answer() {
+	c.mu.Lock()
+	late := c.late
+	c.mu.Unlock()
+	time.Sleep(late)
 }
 
 // Fail makes each call that acquires return err after a second. nil ends that.
@@ -177,6 +192,7 @@ func (c *Calls) Acquire(ctx context.Context, req locker.Request) (locker.Grant, 
 	if err := c.count("Acquire"); err != nil {
 		return locker.Grant{}, err
 	}
+	defer c.answer()
 	return c.Backend.Acquire(ctx, req)
 }
 
@@ -185,6 +201,7 @@ func (c *Calls) Queue(ctx context.Context, req locker.Request) (locker.Grant, er
 	if err := c.count("Queue"); err != nil {
 		return locker.Grant{}, err
 	}
+	defer c.answer()
 	return c.Backend.Queue(ctx, req)
 }
 
@@ -193,6 +210,7 @@ func (c *Calls) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locke
 	if err := c.count("AcquireMany"); err != nil {
 		return nil, err
 	}
+	defer c.answer()
 	return c.Backend.AcquireMany(ctx, reqs)
 }
 
@@ -203,23 +221,41 @@ func (c *Calls) AcquireSome(
 	if err := c.count("AcquireSome"); err != nil {
 		return nil, err
 	}
+	defer c.answer()
 	return c.Backend.AcquireSome(ctx, reqs, n, gates)
 }
 
 // Release implements [locker.Backend]. It does not fail.
 func (c *Calls) Release(ctx context.Context, req locker.Request) error {
 	_ = c.count("Release")
+	defer c.answer()
 	return c.Backend.Release(ctx, req)
 }
 
-// Extend implements [locker.Backend]. It does not fail.
+// Extend implements [locker.Backend]. It does not fail, and ends with ctx.
 func (c *Calls) Extend(ctx context.Context, req locker.Request) error {
 	c.mu.Lock()
 	c.calls["Extend"]++
-	delay := c.delay
+	delay, late := c.delay, c.late
 	c.mu.Unlock()
-	time.Sleep(delay)
-	return c.Backend.Extend(ctx, req)
+	if !pause(ctx, delay) {
+		return ctx.Err()
+	}
+	err := c.Backend.Extend(ctx, req)
+	if !pause(ctx, late) {
+		return ctx.Err()
+	}
+	return err
+}
+
+// pause returns false if ctx ends within d.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // single is a store that acquires one lock at a time. Its answers tell that others wait.
