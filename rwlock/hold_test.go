@@ -189,11 +189,12 @@ func TestUpgradeThatFails(t *testing.T) {
 type panicking struct {
 	locker.Locker
 	calls *atomic.Int64
+	gates bool // the first Unlock of a gate, instead
 }
 
 type panickingLease struct {
 	wrapping
-	calls *atomic.Int64
+	of panicking
 }
 
 func (p panicking) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
@@ -208,11 +209,11 @@ func (p panicking) wrap(lease locker.Lease, err error) (locker.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return panickingLease{wrapping{lease}, p.calls}, nil
+	return panickingLease{wrapping{lease}, p}, nil
 }
 
 func (p panickingLease) Unlock(ctx context.Context) error {
-	if p.Key() != gate && p.calls.Add(1) == 1 {
+	if p.of.gates == (p.Key() == gate) && p.of.calls.Add(1) == 1 {
 		panic("boom")
 	}
 	return p.wrapping.Unlock(ctx)
@@ -222,7 +223,7 @@ func (p panickingLease) Unlock(ctx context.Context) error {
 func TestPanicOfAnUpgradeOrADowngrade(t *testing.T) {
 	stores(t, func(w *world) {
 		var calls atomic.Int64
-		rw := rwlock.New(panicking{locker.Defaults(locker.TTL(ttl))(w.Client()), &calls})
+		rw := rwlock.New(panicking{Locker: locker.Defaults(locker.TTL(ttl))(w.Client()), calls: &calls})
 		for _, tt := range []struct {
 			from locker.Locker
 			to   func(ctx context.Context, lease locker.Lease) (locker.Lease, error)
@@ -244,6 +245,27 @@ func TestPanicOfAnUpgradeOrADowngrade(t *testing.T) {
 			if err := lease.Unlock(w.Context()); !errors.Is(err, locker.ErrUnlocked) {
 				w.Errorf("the old lease: %v", err)
 			}
+			w.empty()
+		}
+	})
+}
+
+// A middleware that panics while the gate is released in the background does not take the program: Unlock panics.
+func TestPanicWhileTheGateIsReleased(t *testing.T) {
+	stores(t, func(w *world) {
+		var calls atomic.Int64
+		rw := rwlock.New(panicking{Locker: locker.Defaults(locker.TTL(ttl))(w.Client()), calls: &calls, gates: true})
+		for i, l := range []locker.Locker{rw.Shared(), rw.Upgradeable(), rw.Exclusive()} {
+			calls.Store(0)
+			lease := w.lock(l)
+			func() {
+				defer func() {
+					if p := recover(); p != "boom" {
+						w.Errorf("%d: the panic is %v", i, p)
+					}
+				}()
+				w.Unlock(lease)
+			}()
 			w.empty()
 		}
 	})

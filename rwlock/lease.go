@@ -17,11 +17,11 @@ import (
 
 // locks is what a lease is made of. Readers of one process may share it.
 type locks struct {
-	slots   []locker.Lease
-	number  int             // of the first slot
-	settled <-chan struct{} // see slots.Held
-	intent  locker.Lease    // nil unless it is upgradeable
-	all     locker.Lease    // of all of these
+	slots  []locker.Lease
+	number int          // of the first slot
+	settle func()       // waits for what the call has left; see slots.Held.Wait
+	intent locker.Lease // nil unless it is upgradeable
+	all    locker.Lease // of all of these
 
 	granted time.Time // or, without the gate, when the store was asked
 	wanted  func() <-chan struct{}
@@ -38,7 +38,7 @@ type locks struct {
 
 func newLocks(held *slots.Held, intent locker.Lease) *locks {
 	k := &locks{
-		slots: held.Leases, number: held.Slots[0], settled: held.Settled, intent: intent, granted: time.Now(), users: 1,
+		slots: held.Leases, number: held.Slots[0], settle: held.Wait, intent: intent, granted: time.Now(), users: 1,
 	}
 	parts := k.slots
 	if intent != nil {
@@ -205,7 +205,7 @@ func (l *hold) Unlock(ctx context.Context) error {
 		return about("unlock", l.key, locker.ErrUnlocked)
 	case last:
 		l.locks.unused()
-		<-l.locks.settled
+		defer l.locks.settle()
 		if err := l.locks.all.Unlock(ctx); err != nil {
 			return about("unlock", l.key, brief(err))
 		}
@@ -289,8 +289,9 @@ func Downgrade(ctx context.Context, lease locker.Lease) (downgraded locker.Lease
 	if l.locks.intent != nil {
 		others = append(others, l.locks.intent)
 	}
-	one := &slots.Held{Leases: []locker.Lease{kept}, Slots: []int{-1}, Settled: l.locks.settled}
+	one := &slots.Held{Leases: []locker.Lease{kept}, Slots: []int{-1}}
 	next := newHold(l.rw, shared, l.key, l.opts, newLocks(one, nil))
+	next.locks.settle = l.locks.settle
 	rest := locker.NewAllLease(others...)
 	defer func() {
 		if downgraded == nil { // also if a middleware panics, which may not have passed its Unlock on
@@ -344,7 +345,7 @@ func Upgrade(ctx context.Context, lease locker.Lease) (upgraded locker.Lease, er
 		return nil, about("upgrade", l.key, ended)
 	}
 	parts = append(slices.Clip(parts), own.all)
-	<-own.settled
+	own.settle()
 	_ = own.intent.Unlock(ctx) // if it is not answered, it goes on in the background
 	held.Leases = append(held.Leases, own.slots[0])
 	return newHold(l.rw, exclusive, l.key, l.opts, newLocks(held, nil)), nil
