@@ -50,7 +50,8 @@ type Harness struct {
 	Verifies bool
 
 	// Wanted declares that the store tells holders that others wait, with the answer to an Extend at the latest; see
-	// [locker.Wanted]. If it is false, the properties WantedTells and WantedIsTrue are skipped.
+	// [locker.Wanted]. If it is false, the properties WantedTells, WantedIsTrue, PermitsAreWanted and
+	// ReadersAndWritersAreWanted are skipped.
 	Wanted bool
 
 	// Steps declares that several locks that are free and share a hash slot are acquired in one step: the Lockers are

@@ -140,3 +140,27 @@ func wantNothingLeft(t testing.TB, s Store, l locker.Locker) {
 	defer cancel()
 	wait(ctx, l, "k").serve(t, "after callers have left")
 }
+
+// wantWanted checks that each of the leases of a key learns that it is wanted when l waits for the key, and not before.
+// It unlocks them.
+func wantWanted(t testing.TB, what string, held []locker.Lease, l locker.Locker, key string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
+	defer cancel()
+	for _, lease := range held {
+		if toldBy(t, lease, 2*stall) {
+			t.Errorf("%s, and nobody waits: expected the channel to be open, seen it closed", what)
+		}
+	}
+	w := wait(ctx, l, key)
+	w.settle(unheard)
+	for _, lease := range held {
+		if !toldBy(t, lease, hangLimit) {
+			t.Errorf("%s, and another client waits: expected the channel to be closed, seen it open", what)
+		}
+	}
+	for _, lease := range held {
+		unlock(t, lease)
+	}
+	w.serve(t, "of what others had")
+}

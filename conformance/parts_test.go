@@ -48,12 +48,12 @@ func everyKind(flaw func(l *flawedLocker)) func(h *Harness) {
 	})
 }
 
-// asksAgain has Lock ask again and again, as a program does that knows only TryLock. With a lease in its context, it
-// asks once.
+// asksAgain has Lock of k ask again and again, as a program does that knows only TryLock. With a lease in its context,
+// it asks once.
 func asksAgain(l *flawedLocker) {
 	next := l.lock
 	l.lock = func(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-		if _, ok := locker.LeaseFrom(ctx); ok {
+		if _, ok := locker.LeaseFrom(ctx); ok || key != "k" {
 			return next(ctx, key, opts...)
 		}
 		for {
@@ -182,6 +182,10 @@ var semaphoreFlaws = []flaw{
 		change: everyPermit(leases(func(l locker.Lease) locker.Lease {
 			return &badLease{Lease: l, fence: func() uint64 { return 1 }}
 		}))},
+	{name: "holders of permits do not learn that others wait", fails: []string{"PermitsAreWanted"},
+		change: everyPermit(leases(func(l locker.Lease) locker.Lease { return wantedBy{l, nil} }))},
+	{name: "permits are wanted although nobody waits", fails: []string{"PermitsAreWanted"},
+		change: everyPermit(leases(func(l locker.Lease) locker.Lease { return wantedBy{l, closed()} }))},
 }
 
 // rwlockFlaws are mistakes of locks for readers and writers over a sound store.
@@ -226,6 +230,49 @@ var rwlockFlaws = []flaw{
 				return next(valueless{ctx}, key, opts...)
 			}
 		})},
+	{name: "readers do not learn that a writer waits", fails: []string{"ReadersAndWritersAreWanted"},
+		change: views(func(rw *RWLock) {
+			rw.Shared = newFlawedLocker(rw.Shared, leases(func(l locker.Lease) locker.Lease { return wantedBy{l, nil} }))
+		})},
+	{name: "a writer that was upgraded is wanted as a reader", fails: []string{"ReadersAndWritersAreWanted"},
+		change: views(func(rw *RWLock) { rw.Upgrade = wantedAsBefore(rw.Upgrade) })},
+	{name: "a reader that was downgraded is wanted as a writer", fails: []string{"ReadersAndWritersAreWanted"},
+		change: views(func(rw *RWLock) { rw.Downgrade = wantedAsBefore(rw.Downgrade) })},
+	{name: "a writer is wanted although nobody waits", fails: []string{"ReadersAndWritersAreWanted"},
+		change: views(func(rw *RWLock) {
+			rw.Exclusive = newFlawedLocker(rw.Exclusive, leases(func(l locker.Lease) locker.Lease {
+				return wantedBy{l, closed()}
+			}))
+		})},
+}
+
+// wantedBy is a lease whose channel of locker.Wanted is another one.
+type wantedBy struct {
+	locker.Lease
+	wanted <-chan struct{}
+}
+
+func (l wantedBy) Unwrap() locker.Lease    { return l.Lease }
+func (l wantedBy) Wanted() <-chan struct{} { return l.wanted }
+
+func closed() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// wantedAsBefore is an upgrade or a downgrade whose lease has the channel of the one that has ended.
+func wantedAsBefore(
+	next func(ctx context.Context, lease locker.Lease) (locker.Lease, error),
+) func(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
+	return func(ctx context.Context, before locker.Lease) (locker.Lease, error) {
+		wanted := locker.Wanted(before)
+		lease, err := next(ctx, before)
+		if err != nil {
+			return nil, err
+		}
+		return wantedBy{lease, wanted}, nil
+	}
 }
 
 // unlockAndLock is an upgrade or a downgrade by hand.

@@ -110,6 +110,15 @@ var rwlockProperties = []property[Harness]{
 		"A reader that asks again waits for the writer in between, which waits for the reader.",
 		holderDoesNotWaitForItself,
 	},
+	{
+		"ReadersAndWritersAreWanted",
+		"The channel of locker.Wanted of a reader, a writer or an upgradeable holder, also after Upgrade and Downgrade, is " +
+			"closed when another client waits that it keeps out, with the answer to an Extend at the latest, and stays open " +
+			"while nobody waits.",
+		"Holders that can stop early make room when it is closed: a writer would wait until the last reader has ended, or " +
+			"holders would stop for nobody.",
+		readersAndWritersAreWanted,
+	},
 }
 
 // busy has a value for each property in progress that takes requests for many locks at once, in real time. With more of
@@ -580,5 +589,35 @@ func holderDoesNotWaitForItself(t testing.TB, h Harness) {
 		}
 		unlock(t, other)
 		unlock(t, lease)
+	}
+}
+
+func readersAndWritersAreWanted(t testing.TB, h Harness) {
+	needWanted(t, h)
+	rws, _ := rwlocks(t, h, 2)
+	holds, others := rws[0], rws[1]
+	wanted := func(what string, l, by locker.Locker, change func(context.Context, locker.Lease) (locker.Lease, error)) {
+		t.Helper()
+		lease := lock(t, l, what, locker.TTL(longTTL))
+		if change != nil {
+			ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+			defer cancel()
+			var err error
+			if lease, err = change(ctx, lease); err != nil {
+				t.Fatalf("%s, by itself: expected a lease, seen %v", what, err)
+			}
+		}
+		wantWanted(t, what, []locker.Lease{lease}, by, what)
+	}
+	wanted("a reader", holds.Shared, others.Exclusive, nil)
+	wanted("a writer", holds.Exclusive, others.Shared, nil)
+	if holds.Upgradeable != nil {
+		wanted("an upgradeable holder", holds.Upgradeable, others.Upgradeable, nil)
+	}
+	if holds.Upgradeable != nil && holds.Upgrade != nil {
+		wanted("a writer after Upgrade", holds.Upgradeable, others.Shared, holds.Upgrade)
+	}
+	if holds.Downgrade != nil {
+		wanted("a reader after Downgrade", holds.Exclusive, others.Exclusive, holds.Downgrade)
 	}
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -88,6 +89,14 @@ var semaphoreProperties = []property[Harness]{
 			"and a permit has a greater fencing token than all earlier ones of its number; 0 if Unfenced is declared.",
 		"Holders divide resources by these numbers, and each resource compares the tokens of one number.",
 		permitsHaveNumbers,
+	},
+	{
+		"PermitsAreWanted",
+		"The channel of locker.Wanted of each holder of permits is closed when another client waits for some, with the " +
+			"answer to an Extend at the latest, and stays open while nobody waits.",
+		"Holders that can stop early make room when it is closed: the others would wait until a holder has ended, or " +
+			"holders would stop for nobody.",
+		permitsAreWanted,
 	},
 }
 
@@ -326,5 +335,20 @@ func permitsHaveNumbers(t testing.TB, h Harness) {
 				unlock(t, lease)
 			}
 		}
+	}
+}
+
+func permitsAreWanted(t testing.TB, h Harness) {
+	needWanted(t, h)
+	const n = 2
+	of, _ := semaphores(t, h, 3)
+	for i, weights := range [][]int{{1, 1}, {n}} {
+		key := fmt.Sprint("k", i)
+		var held []locker.Lease
+		for client, weight := range weights {
+			held = append(held, lock(t, of(client, n, weight), key, locker.TTL(longTTL)))
+		}
+		wantHeld(t, of(2, n, 1), key)
+		wantWanted(t, fmt.Sprintf("holders of permits, with the weights %d", weights), held, of(2, n, 1), key)
 	}
 }

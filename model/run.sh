@@ -259,21 +259,32 @@ withinBugs() {
 
 # ---- places.pml: permits, and shared and exclusive locks ------------------------------------------------------------
 
+limits="-DP=2 -DKINDS=3 -DSMALL=1 -DLEAVES=0"
+
 places() {
   model=places
-  heading "places of a key: EXC, OVER, STUCK"
+  heading "places of a key: EXC, LIMIT, OVER, STUCK"
   holds "3 readers, writers, upgrades; 2 places"                 -DLEAVES=0 -DLOSSES=0
   holds "3, the first free places in one step"                   -DLEAVES=0 -DLOSSES=0 -DSTEP=1
   holds "2, locks are lost, callers leave"                       -DP=2
   holds "2, the same, in one step"                               -DP=2 -DSTEP=1
   holds "3 callers with and without a weight; 3 places"          -DKINDS=3 -DS=3 -DLEAVES=0 -DLOSSES=0
   holds "3, 2 places, a lock is lost"                            -DKINDS=3 -DLEAVES=0
+  holds "3 callers of one place; a caller crashes"               -DS=1 -DKINDS=1 -DLEAVES=0 -DLOSSES=0 -DCRASHES=1
+  holds "2, 2 places, n is 1 or 2; a lock is lost, too"          $limits -DCRASHES=1
+  holds "2, the same, in one step, callers leave"                -DP=2 -DKINDS=3 -DSMALL=1 -DCRASHES=1 -DSTEP=1
+  holds "2 readers, writers, upgrades; a caller crashes"         -DP=2 -DLEAVES=0 -DLOSSES=0 -DCRASHES=1
 }
 
 placesBugs() {
   model=places
   heading "planted bugs in the search for places"
   breaks "MISSES: a writer does without the last place"          EXC     -DMISSES -DLEAVES=0 -DLOSSES=0
+  breaks "PAST_TTL: a caller relies on a place after its TTL"    LIMIT   $limits -DPAST_TTL
+  breaks "BEYOND: a program uses one place beyond its own n"     LIMIT   $limits -DBEYOND -DLOSSES=0
+  breaks "GATE_COUNTS: the gate has the name of a place"         LIMIT   $limits -DGATE_COUNTS -DLOSSES=0
+  breaks "LOST_COUNTS: what was granted counts, lost or not"     LIMIT   $limits -DLOST_COUNTS
+  breaks "LEAKS: what a crashed caller has does not expire"      STUCK   $limits -DLEAKS -DLOSSES=0 -DCRASHES=1
   breaks "IGNORES_GATE: the step does not look at the gate"      OVER    -DIGNORES_GATE -DSTEP=1 -DLEAVES=0 -DLOSSES=0
   breaks "NO_GATE: weights wait for places without the gate"     STUCK   -DNO_GATE -DKINDS=2 -DS=3 -DLEAVES=0 -DLOSSES=0
   breaks "GATE_FIRST: the gate before the intent lock"           STUCK   -DGATE_FIRST -DLEAVES=0 -DLOSSES=0

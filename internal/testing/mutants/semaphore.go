@@ -62,10 +62,23 @@ var semaphoreMutants = []mutant{
 		"s.ask(s.ctx, batch"),
 	permit("the end of the context after an answer is not told", "internal/slots/slots.go",
 		"if end == nil ||", "if err != nil ||"),
+	permitModelled("a program uses a permit beyond its n", "semaphore/semaphore.go", "slots.Names(key, s.n)",
+		"slots.Names(key, s.n+1)", "-DBEYOND"),
+	permitModelled("the gate has the name of a permit", "semaphore/semaphore.go", `slots.Name(key, "gate")`,
+		`slots.Name(key, "0")`, "-DGATE_COUNTS"),
+	permit("holders do not learn that others wait", "semaphore/semaphore.go",
+		"Unwrap() locker.Lease { return p.Lease }", "Unwrap() locker.Lease { return nil }"),
 	permit("two weights meet", "internal/slots/search.go", "for len(s.held.Slots) < s.n &&",
 		"for len(s.held.Slots) < 1 &&"),
 }
 
 func permit(name, file, old, changed string) mutant {
 	return mutant{"semaphore: " + name, []patch{{file, old, changed}}, []killer{test("semaphore", "Test")}}
+}
+
+// permitModelled is a permit that the model of places has, too.
+func permitModelled(name, file, old, changed, flag string) mutant {
+	m := permit(name, file, old, changed)
+	m.killers = append(m.killers, modelled("places", "-DP=2", "-DKINDS=3", "-DSMALL=1", "-DLEAVES=0", flag))
+	return m
 }

@@ -61,7 +61,7 @@ func Conform(t *testing.T, suite func(t *testing.T, h conformance.Harness)) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			suite(t, conformance.Harness{
-				Bubble: virtual.Test, FIFO: kind.world.Queues,
+				Bubble: virtual.Test, FIFO: kind.world.Queues, Wanted: kind.world.Tells || kind.world.Answers,
 				Store: func(testing.TB) conformance.Store {
 					c := newCalls()
 					return conformance.Store{
