@@ -119,7 +119,7 @@ func (g *grant) finish(l *lease, reason error) error {
 	return err
 }
 
-// pass ends the lease l, and returns a new lease for another caller, whose Trace is trace. counted says that the new one
+// pass ends the lease l, and returns a new one for another caller, whose Trace is trace. counted says that the new one
 // is counted in the attempts of the Client. It returns nil if the grant cannot be handed over any more: its time is
 // over, or the last renewal has failed, of which the next caller would not hear. It has to be released then. Otherwise
 // the functions in asking are to be called, which cancel the requests of l.

@@ -39,10 +39,10 @@ var errNoVerifier = fmt.Errorf("the backend cannot verify leases: %w", errors.Er
 // lock. It makes one round trip and changes nothing.
 //
 // A nil error proves that when Verify was called, the store had issued no fencing token for the key past those that it
-// had granted for the lease: nobody had been given the lock after this holder. The proof does not depend on the time, as
-// [Lease.Err] does. It holds even if locks expired early, messages were late, or the process was stopped. It needs only
-// that no node that answers has forgotten what it granted. On Redlock, the proof comes from a majority of the nodes. The
-// lease had also not ended when the answer arrived.
+// had granted for the lease: nobody had been given the lock after this holder. The proof does not depend on the time,
+// as [Lease.Err] does. It holds even if locks expired early, messages were late, or the process was stopped. It needs
+// only that no node that answers has forgotten what it granted. On Redlock, the proof comes from a majority of the
+// nodes. The lease had also not ended when the answer arrived.
 //
 // The proof is about the past. A process that is stopped between Verify and its commit may find another holder when it
 // goes on. Only a resource that compares tokens refuses such a commit; see [Lease.Fence].
