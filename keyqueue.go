@@ -113,8 +113,8 @@ func (qs *keyQueues) join(
 			return
 		}
 		if l := q.quit(w, position); l != nil {
+			defer l.discount()
 			_ = l.unlock(ctx)
-			l.discount()
 		}
 	}()
 	since := time.Now()

@@ -41,6 +41,7 @@ func LockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*All
 		return nil, err
 	}
 	t := taken{op: "lockall", keys: keys}
+	defer t.call.End()
 	for n := 0; ; n++ {
 		lease, err := t.inOneStep(ctx, l, opts)
 		if errors.Is(err, ErrHeld) || n > 0 && isFault(err) {
@@ -83,6 +84,7 @@ func TryLockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*
 		return nil, err
 	}
 	t := taken{op: "trylockall", keys: keys}
+	defer t.call.End()
 	lease, err := t.inOneStep(ctx, l, opts)
 	if errors.Is(err, errors.ErrUnsupported) {
 		lease, err = t.inOrder(ctx, func(ctx context.Context, key string) (Lease, error) {

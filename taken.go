@@ -55,9 +55,12 @@ func own(ctx context.Context, l *lease) {
 func (t *taken) add(l *lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.open {
-		l.count()
+	l.count()
+	switch {
+	case t.open:
 		t.leases = append(t.leases, l)
+	case !t.call.Own(l.discount): // the lock of a request that went on when the call had returned
+		l.discount()
 	}
 }
 
@@ -100,7 +103,9 @@ func (t *taken) end(ctx context.Context, returned bool) {
 	t.mu.Unlock()
 	if returned {
 		for _, l := range leases {
-			l.discount()
+			if !t.call.Own(l.discount) { // a gate may still be released
+				l.discount()
+			}
 		}
 		return
 	}

@@ -47,23 +47,22 @@
 // that come while another one asks for a slot share what it gets. The request goes on as long as one of them waits for
 // it, so nobody loses a place in the queue because another one leaves. It has the values of the context of the first
 // one. So hooks of package lockertrace are those of the first one, even if its own Lock has failed meanwhile, but for
-// Lost, which is called for each. A middleware below that decides by such values decides for all.
+// Lost, which is called for each, and for the first one as long as others have the slot. A middleware below that
+// decides by such values decides for all.
 // Newcomers share the slot while nobody waits for it, and at most for a twentieth of the TTL or half a second:
 //
-//   - For 50 ms after the store was asked for it, they share it in any case. If the readers had to wait for it, it is
-//     10 ms. While they have the gate, no writer waits for slots, and the time begins when they have the slot.
+//   - For 50 ms after it was acquired, they share it in any case. If the readers had to wait for it, it is 10 ms.
 //   - After that, memory and etcd tell at once that somebody waits; see locker.Wanted. On etcd, the first newcomer asks
 //     for that, which takes two round trips.
 //   - On Redis, Redlock and PostgreSQL, the next newcomer extends the lease of the slot, because the answer tells it.
-//     Those that come within 50 ms share the answer. If nobody waits, newcomers share the slot without another request
+//     Those that come meanwhile share the answer. If nobody waits, newcomers share the slot without another request
 //     until 50 ms after the question. So readers that never pause cost the store up to 20 requests per second and
 //     process.
 //   - NATS does not tell of callers of other processes.
 //
-// So a writer that waits for slots is overtaken by newcomers that share one for 50 ms, on NATS for half a second. It
-// waits until the last of them has had its answer and has left. On Redlock, the answer of a node may come too late to
-// count, so it may take 50 ms more. If answers take longer than 50 ms, each newcomer waits for one, and several
-// requests are under way at a time.
+// So a writer that waits for slots is overtaken by newcomers that share one for 50 ms and a round trip, on NATS for
+// half a second. It waits for as long as the last of them holds the slot. On Redlock, the answer of a node may come too
+// late to count, so it may take 50 ms more.
 //
 // Each reader has a Lease of its own. The slot is released when the last one unlocks, and lost for all when it is lost.
 // Readers that share a slot have the same owner value and the same fencing token.

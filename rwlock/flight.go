@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/golocker/locker"
@@ -19,7 +18,6 @@ import (
 type flight struct {
 	call  *several.Call // what it knows of the store
 	began time.Time
-	gated atomic.Bool // it has asked for the gate, and has it until it ends
 	ctx   *flightContext
 	done  chan struct{}
 
@@ -68,15 +66,16 @@ func (c *flightContext) Value(key any) any {
 	return v
 }
 
-// board returns the flight of op, in which the caller is counted. If there was none that takes newcomers, the caller
-// begins it.
+// board returns the flight of op, in which the caller is counted. If there was none, the caller begins it. Newcomers
+// share what it gets however long it takes. If each began another one when an answer is slow, they would stand in the
+// queue of the gate one behind the other.
 func (rw *RWLock) board(ctx context.Context, r *readers, op, key string, get acquire) (f *flight, began bool) {
 	// A context may run hooks of the program, which may use rw. So it is not used with mu held.
 	own := newFlightContext(ctx)
 	waits, _ := several.From(ctx).Seen(false, 0)
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
-	if f = r.flights[op]; f != nil && !rw.alone && f.takes() {
+	if f = r.flights[op]; f != nil && !rw.alone {
 		f.waiting++
 		return f, false
 	}
@@ -92,12 +91,6 @@ func (rw *RWLock) board(ctx context.Context, r *readers, op, key string, get acq
 	go rw.fly(r, f, op, key, get)
 	return f, true
 }
-
-// takes reports whether newcomers share what f gets. The answer to a question may be slow, and come long after a
-// writer. So they do for as long as they would if the answer had come at once. Later ones ask themselves, and have
-// their answer sooner than by a question after that of f. From its place at the gate on, f waits for others or keeps
-// writers from waiting for slots, so that nobody is late.
-func (f *flight) takes() bool { return f.gated.Load() || time.Since(f.began) < fresh }
 
 // alight ends the wait of a caller, whose context is ctx, for f. It returns false if the caller is the last one. The
 // flight then has to end, if it has not ended already, and the caller waits for that.
@@ -144,29 +137,7 @@ func (rw *RWLock) fly(r *readers, f *flight, op, key string, get acquire) {
 		f.shared = true
 		return
 	}
-	g := rw.group(key, "gate")
-	g.Locker = &gating{rw.locker, g.Gates[0], f}
-	k, err = rw.get(ctx, g, get, nil, 1)
-}
-
-// gating is the Locker of a flight.
-type gating struct {
-	locker.Locker
-	gate string
-	f    *flight
-}
-
-func (g *gating) Unwrap() locker.Locker { return g.Locker }
-
-func (g *gating) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	if key == g.gate {
-		g.f.gated.Store(true)
-	}
-	return g.Locker.Lock(ctx, key, opts...)
-}
-
-func (g *gating) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
-	return locker.TryLockMany(ctx, g.Locker, m, opts...)
+	k, err = rw.get(ctx, rw.group(key, "gate"), get, nil, 1)
 }
 
 // land ends f. k is what it has got, with one user.
@@ -186,9 +157,6 @@ func (rw *RWLock) land(r *readers, f *flight, op string, k *locks, err error, pa
 		pause := fresh
 		if waited, _ := f.call.Seen(false, 0); waited {
 			pause = soon
-		}
-		if !f.gated.Load() { // a writer may wait for slots since the store was asked
-			k.granted = f.began
 		}
 		k.rest(k.granted, pause)
 		k.users += f.waiting - 1

@@ -185,11 +185,12 @@ func TestUpgradeThatFails(t *testing.T) {
 	})
 }
 
-// panicking is a Locker in which the first Unlock of a slot or of the intent lock panics, before the lock is released.
+// panicking is a Locker in which so many calls of Unlock panic before the lock is released: those of slots and of the
+// intent lock, or those of gates.
 type panicking struct {
 	locker.Locker
-	calls *atomic.Int64
-	gates bool // the first Unlock of a gate, instead
+	panics *atomic.Int64
+	gates  bool
 }
 
 type panickingLease struct {
@@ -213,50 +214,59 @@ func (p panicking) wrap(lease locker.Lease, err error) (locker.Lease, error) {
 }
 
 func (p panickingLease) Unlock(ctx context.Context) error {
-	if p.of.gates == (p.Key() == gate) && p.of.calls.Add(1) == 1 {
+	if p.of.gates == (p.Key() == gate) && p.of.panics.Add(-1) >= 0 {
 		panic("boom")
 	}
 	return p.wrapping.Unlock(ctx)
 }
 
-// An upgrade or a downgrade in which a middleware panics gives everything back: nobody has its lease.
+// An upgrade or a downgrade in which a middleware panics gives everything back: nobody has its lease. So does a call
+// that has got the intent lock and no slot.
 func TestPanicOfAnUpgradeOrADowngrade(t *testing.T) {
-	stores(t, func(w *world) {
-		var calls atomic.Int64
-		rw := rwlock.New(panicking{Locker: locker.Defaults(locker.TTL(ttl))(w.Client()), calls: &calls})
-		for _, tt := range []struct {
-			from locker.Locker
-			to   func(ctx context.Context, lease locker.Lease) (locker.Lease, error)
-		}{
-			{rw.Upgradeable(), rwlock.Upgrade}, {rw.Upgradeable(), rwlock.Downgrade}, {rw.Exclusive(), rwlock.Downgrade},
-		} {
-			calls.Store(1)
-			lease := w.lock(tt.from)
-			w.Settle()
-			calls.Store(0)
-			func() {
+	for _, times := range []int64{1, 1000} {
+		stores(t, func(w *world) {
+			var panics atomic.Int64
+			rw := rwlock.New(panicking{Locker: locker.Defaults(locker.TTL(ttl))(w.Client()), panics: &panics})
+			boom := func(call func()) {
+				panics.Store(times)
 				defer func() {
 					if p := recover(); p != "boom" {
 						w.Errorf("the panic is %v", p)
 					}
+					panics.Store(0)
 				}()
-				_, _ = tt.to(w.Context(), lease)
-			}()
-			if err := lease.Unlock(w.Context()); !errors.Is(err, locker.ErrUnlocked) {
-				w.Errorf("the old lease: %v", err)
+				call()
 			}
+			for _, tt := range []struct {
+				from locker.Locker
+				to   func(ctx context.Context, lease locker.Lease) (locker.Lease, error)
+			}{
+				{rw.Upgradeable(), rwlock.Upgrade}, {rw.Upgradeable(), rwlock.Downgrade}, {rw.Exclusive(), rwlock.Downgrade},
+			} {
+				lease := w.lock(tt.from)
+				w.Settle()
+				boom(func() { _, _ = tt.to(w.Context(), lease) })
+				if err := lease.Unlock(w.Context()); !errors.Is(err, locker.ErrUnlocked) {
+					w.Errorf("the old lease: %v", err)
+				}
+				w.empty()
+			}
+			writes := w.lock(w.process().Exclusive())
+			w.Settle()
+			boom(func() { _, _ = rw.Upgradeable().TryLock(w.Context(), key) })
+			w.Unlock(writes)
 			w.empty()
-		}
-	})
+		})
+	}
 }
 
 // A middleware that panics while the gate is released in the background does not take the program: Unlock panics.
 func TestPanicWhileTheGateIsReleased(t *testing.T) {
 	stores(t, func(w *world) {
-		var calls atomic.Int64
-		rw := rwlock.New(panicking{Locker: locker.Defaults(locker.TTL(ttl))(w.Client()), calls: &calls, gates: true})
+		var panics atomic.Int64
+		rw := rwlock.New(panicking{Locker: locker.Defaults(locker.TTL(ttl))(w.Client()), panics: &panics, gates: true})
 		for i, l := range []locker.Locker{rw.Shared(), rw.Upgradeable(), rw.Exclusive()} {
-			calls.Store(0)
+			panics.Store(1)
 			lease := w.lock(l)
 			func() {
 				defer func() {

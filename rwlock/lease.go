@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/several"
 	"github.com/golocker/locker/internal/slots"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -23,11 +22,8 @@ type locks struct {
 	intent locker.Lease // nil unless it is upgradeable
 	all    locker.Lease // of all of these
 
-	granted time.Time // or, without the gate, when the store was asked
+	granted time.Time
 	wanted  func() <-chan struct{}
-
-	used   context.Context // of newcomers that may share them: ends when the last user unlocks
-	unused context.CancelFunc
 
 	// The following are guarded by the mu of the RWLock.
 	users int            // leases that have not been unlocked
@@ -47,7 +43,6 @@ func newLocks(held *slots.Held, intent locker.Lease) *locks {
 	if k.all = parts[0]; len(parts) > 1 {
 		k.all = locker.NewAllLease(parts...)
 	}
-	k.used, k.unused = context.WithCancel(context.Background())
 	k.wanted = sync.OnceValue(func() <-chan struct{} { return locker.Wanted(k.all) })
 	return k
 }
@@ -204,7 +199,6 @@ func (l *hold) Unlock(ctx context.Context) error {
 	case l.wasPassed() || !first && !last:
 		return about("unlock", l.key, locker.ErrUnlocked)
 	case last:
-		l.locks.unused()
 		defer l.locks.settle()
 		if err := l.locks.all.Unlock(ctx); err != nil {
 			return about("unlock", l.key, brief(err))
@@ -292,14 +286,15 @@ func Downgrade(ctx context.Context, lease locker.Lease) (downgraded locker.Lease
 	one := &slots.Held{Leases: []locker.Lease{kept}, Slots: []int{-1}}
 	next := newHold(l.rw, shared, l.key, l.opts, newLocks(one, nil))
 	next.locks.settle = l.locks.settle
-	rest := locker.NewAllLease(others...)
+	unreleased := append(slices.Clip(others), kept)
 	defer func() {
 		if downgraded == nil { // also if a middleware panics, which may not have passed its Unlock on
-			defer func() { _ = rest.Unlock(ctx) }()
-			_ = next.Unlock(ctx)
+			slots.Release(ctx, unreleased...)
 		}
 	}()
-	if err := rest.Unlock(ctx); errors.Is(err, locker.ErrNotHeld) {
+	err = locker.NewAllLease(others...).Unlock(ctx)
+	unreleased = []locker.Lease{kept}
+	if errors.Is(err, locker.ErrNotHeld) {
 		return nil, about("downgrade", l.key, brief(err))
 	}
 	return next, nil
@@ -338,13 +333,13 @@ func Upgrade(ctx context.Context, lease locker.Lease) (upgraded locker.Lease, er
 	defer func() {
 		if upgraded == nil { // also if a middleware panics, which may not have passed its Unlock on
 			<-held.Settled
-			_ = locker.NewAllLease(parts...).Unlock(several.Undo(ctx))
+			slots.Release(ctx, parts...)
 		}
 	}()
 	if ended := l.finish(locker.ErrUnlocked, true); ended != nil {
 		return nil, about("upgrade", l.key, ended)
 	}
-	parts = append(slices.Clip(parts), own.all)
+	parts = append(slices.Clip(parts), own.slots[0], own.intent)
 	own.settle()
 	_ = own.intent.Unlock(ctx) // if it is not answered, it goes on in the background
 	held.Leases = append(held.Leases, own.slots[0])

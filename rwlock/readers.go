@@ -206,9 +206,6 @@ func (rw *RWLock) ask(ctx context.Context, r *readers) *locks {
 	case acquireAnew:
 		return nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(k.used, cancel)()
 	asked := time.Now()
 	if err := k.all.Extend(ctx); err != nil || k.isWanted() {
 		return nil

@@ -137,7 +137,12 @@ func (rw *RWLock) carried(ctx context.Context, key string) bool {
 	}
 	p := new(several.Probe)
 	keys := slices.Sorted(slices.Values(rw.group(key).Slots))
-	_, _ = locker.TryLockMany(p.With(ctx), rw.locker, locker.Many{Keys: keys, N: 1})
+	got, _ := locker.TryLockMany(p.With(ctx), rw.locker, locker.Many{Keys: keys, N: 1})
+	for _, l := range got {
+		if l != nil { // from a ManyLocker that does not end in a Client, and knows nothing of probes
+			slots.Release(ctx, l)
+		}
+	}
 	return p.Carried
 }
 
@@ -225,7 +230,7 @@ func (rw *RWLock) upgradeableOnce(
 	}
 	defer func() {
 		if k == nil { // also if a hook panics
-			_ = intent.Unlock(several.Undo(ctx))
+			slots.Release(ctx, intent)
 		}
 	}()
 	g := rw.group(key, "gate")

@@ -398,6 +398,34 @@ func TestLockThatWouldWaitForItselfByAnotherRWLock(t *testing.T) {
 	})
 }
 
+// oneByOne is a ManyLocker that acquires locks one by one, and does not end in a Client.
+type oneByOne struct{ locker.Locker }
+
+func (o oneByOne) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
+	if m.N != 1 || len(m.Gates) > 0 {
+		return nil, errors.ErrUnsupported
+	}
+	lease, err := o.TryLock(ctx, m.Keys[1], opts...)
+	leases := make([]locker.Lease, len(m.Keys))
+	leases[1] = lease
+	return leases, err
+}
+
+// The question whether a call would wait for itself leaves nothing behind.
+func TestQuestionAboutAnotherRWLockTakesNothing(t *testing.T) {
+	stores(t, func(w *world) {
+		l := oneByOne{w.Client()}
+		outer := w.lock(rwlock.New(w.Client()).Shared(), locker.Label("outer"))
+		ctx, cancel := locker.WithLease(w.Context(), outer)
+		ctx, soon := context.WithTimeout(ctx, time.Second)
+		_, _ = rwlock.New(l).Exclusive().Lock(ctx, key)
+		soon()
+		cancel()
+		w.Unlock(outer)
+		w.empty()
+	})
+}
+
 // lose takes all locks of the key away.
 func (w *world) lose() {
 	w.Helper()

@@ -1,7 +1,6 @@
 package rwlock_test
 
 import (
-	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -12,132 +11,18 @@ import (
 	"github.com/golocker/locker/rwlock"
 )
 
-// slow is a Locker that tells late that the store has granted a slot, or extended it, and what the answer says of those
-// that wait.
-type slow struct {
-	locker.Locker
-	by      time.Duration
-	answers bool // and not messages tell of those that wait
-}
-
-type slowLease struct {
-	wrapping
-	*slow
-}
-
-func (s *slow) Unwrap() locker.Locker { return s.Locker }
-
-func (s *slow) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	lease, err := s.Locker.Lock(ctx, key, opts...)
-	return s.late(key, lease, err)
-}
-
-func (s *slow) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	lease, err := s.Locker.TryLock(ctx, key, opts...)
-	return s.late(key, lease, err)
-}
-
-func (s *slow) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
-	leases, err := locker.TryLockMany(ctx, s.Locker, m, opts...)
-	if err != nil {
-		return nil, err
-	}
-	time.Sleep(s.by)
-	for i, lease := range leases {
-		if lease != nil {
-			leases[i] = slowLease{wrapping{lease}, s}
-		}
-	}
-	return leases, nil
-}
-
-func (s *slow) late(key string, lease locker.Lease, err error) (locker.Lease, error) {
-	if err != nil || key == gate || key == intent {
-		return lease, err
-	}
-	time.Sleep(s.by)
-	return slowLease{wrapping{lease}, s}, nil
-}
-
-func (l slowLease) Extend(ctx context.Context, opts ...locker.Option) error {
-	defer time.Sleep(l.by + time.Microsecond) // Wanted has told it then
-	return l.wrapping.Extend(ctx, opts...)
-}
-
-func (l slowLease) Unwrap() locker.Lease { return l.Lease }
-
-func (l slowLease) Wanted() <-chan struct{} {
-	if !l.answers {
-		return locker.Wanted(l.Lease)
-	}
-	wanted := make(chan struct{})
-	go func() {
-		select {
-		case <-locker.Wanted(l.Lease):
-			time.Sleep(l.by)
-			close(wanted)
-		case <-l.Done():
-		}
-	}()
-	return wanted
-}
-
-// The time in which newcomers overtake a writer counts from the question to the store, although the answer comes long
-// after the writer. Those that come later wait for no answer but their own.
-func TestNewcomersWhileTheAnswerIsUnderWay(t *testing.T) {
-	for name, extends := range map[string]bool{"of an extension": true, "of an acquisition": false} {
-		t.Run(name, func(t *testing.T) {
-			stores(t, func(w *world) {
-				if extends && !w.Answers || !extends && !w.Steps {
-					return // they need no answer, or the reader has the gate until the answer comes
-				}
-				const late, bound = 400 * time.Millisecond, 50 * time.Millisecond
-				rw := rwlock.New(&slow{locker.Defaults(locker.TTL(20 * time.Second))(w.Client()), late, extends})
-				if extends {
-					lease := w.lock(rw.Shared())
-					time.Sleep(bound)
-					time.AfterFunc(2*late, func() { w.Unlock(lease) })
-				}
-				asked := time.Now()
-				var wrote atomic.Bool
-				var all sync.WaitGroup
-				for i := range 45 {
-					all.Go(func() {
-						came := time.Since(asked)
-						lease := w.lock(rw.Shared())
-						overtakes, took := !wrote.Load(), time.Since(asked)-came
-						if overtakes != (came < bound) || overtakes && took > late+time.Millisecond {
-							w.Errorf("reader %d came after %v, waited for %v, and overtook the writer: %v", i, came, took, overtakes)
-						}
-						time.Sleep(late / 4)
-						w.Unlock(lease)
-					})
-					time.Sleep(2 * time.Millisecond)
-					if i == 0 {
-						all.Go(func() {
-							lease := w.lock(w.process().Exclusive())
-							wrote.Store(true)
-							w.Unlock(lease)
-						})
-					}
-					time.Sleep(8 * time.Millisecond)
-				}
-				all.Wait()
-				w.empty()
-			})
-		})
-	}
-}
-
-// Readers of a process that wait for a writer share a slot, although they have come one after the other.
+// Readers of a process that wait for a writer share a slot, although they have come one after the other, and the store
+// is far away.
 func TestReadersThatWaitShareASlot(t *testing.T) {
 	stores(t, func(w *world) {
 		writes, rw := w.lock(w.process().Exclusive()), w.process()
+		w.Calls.Delay(30 * time.Millisecond)
+		w.Calls.Answer(30 * time.Millisecond)
 		got := make(chan locker.Lease)
-		const readers = 10
+		const readers = 100
 		for range readers {
 			go func() { got <- w.lock(rw.Shared()) }()
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 		}
 		w.Unlock(writes)
 		tokens := map[string]bool{}
@@ -150,6 +35,8 @@ func TestReadersThatWaitShareASlot(t *testing.T) {
 		if len(tokens) != 1 {
 			w.Errorf("%d readers have %d slots", readers, len(tokens))
 		}
+		w.Calls.Delay(0)
+		w.Calls.Answer(0)
 		w.Unlock(leases...)
 		w.empty()
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/semaphore"
 )
@@ -151,15 +152,16 @@ func (s store) Release(ctx context.Context, req locker.Request) error {
 	return s.release(ctx, func() error { return s.Backend.Release(ctx, req) })
 }
 
-// afterAWait returns a permit for which c has waited. The gate is being released. others is a Client of the same locks.
-func afterAWait(t *testing.T, c, others *locker.Client) locker.Lease {
+// afterAWait returns what lock returns, which waits for a permit. The gate is being released. others is a Client of the
+// same locks.
+func afterAWait(t *testing.T, others *locker.Client, lock func() (locker.Lease, error)) locker.Lease {
 	t.Helper()
 	held, err := semaphore.New(others, 1).Lock(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	time.AfterFunc(time.Second, func() { _ = held.Unlock(t.Context()) })
-	lease, err := semaphore.New(c, 1).Lock(t.Context(), key, locker.TTL(time.Hour))
+	lease, err := lock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,6 +171,16 @@ func afterAWait(t *testing.T, c, others *locker.Client) locker.Lease {
 // A Close that follows a Lock at once waits for the release of the gate, so that others find it free. It does not
 // release the permit.
 func TestCloseAwaitsTheReleaseOfTheGate(t *testing.T) {
+	closeAwaitsTheRelease(t, func(ctx context.Context, l locker.Locker) (locker.Lease, error) {
+		return l.Lock(ctx, key, locker.TTL(time.Hour))
+	})
+	closeAwaitsTheRelease(t, func(ctx context.Context, l locker.Locker) (locker.Lease, error) {
+		return locker.LockAll(ctx, l, []string{key, "other"}, locker.TTL(time.Hour))
+	})
+}
+
+func closeAwaitsTheRelease(t *testing.T, lock func(ctx context.Context, l locker.Locker) (locker.Lease, error)) {
+	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
 		const takes = 10 * time.Millisecond
 		locks, closed := memory.NewBackend(), false
@@ -182,7 +194,7 @@ func TestCloseAwaitsTheReleaseOfTheGate(t *testing.T) {
 			}
 			return next()
 		}, func() { closed = true }})
-		afterAWait(t, c, others)
+		afterAWait(t, others, func() (locker.Lease, error) { return lock(t.Context(), semaphore.New(c, 1)) })
 		start := time.Now()
 		_ = c.Close()
 		if took := time.Since(start); took > takes {
@@ -210,11 +222,124 @@ func TestUnlockWhileTheGateIsReleased(t *testing.T) {
 			return locker.ErrUnavailable
 		}, func() {}})
 		defer c.Close()
-		lease := afterAWait(t, c, others)
+		lease := afterAWait(t, others, func() (locker.Lease, error) {
+			return semaphore.New(c, 1).Lock(t.Context(), key, locker.TTL(time.Hour))
+		})
 		start := time.Now()
 		err := lease.Unlock(t.Context())
 		if took := time.Since(start); !errors.Is(err, locker.ErrUnavailable) || took > time.Second {
 			t.Errorf("Unlock: %v after %v, want a second", err, took)
 		}
 	})
+}
+
+// gated calls f in the Unlock of a gate.
+type gated struct {
+	locker.Locker
+	f func()
+}
+
+type gatedLease struct {
+	locker.Lease
+	f func()
+}
+
+func (g gated) Lock(ctx context.Context, name string, opts ...locker.Option) (locker.Lease, error) {
+	lease, err := g.Locker.Lock(ctx, name, opts...)
+	if err == nil && name == "{"+key+"}#gate" {
+		lease = gatedLease{lease, g.f}
+	}
+	return lease, err
+}
+
+func (l gatedLease) Unlock(ctx context.Context) error {
+	l.f()
+	return l.Lease.Unlock(ctx)
+}
+
+// A middleware or a hook that runs while the gate is released may unlock the permit.
+func TestUnlockWithinTheReleaseOfTheGate(t *testing.T) {
+	stores(t, func(w *world) {
+		permits := make(chan locker.Lease)
+		l := gated{w.Client(), func() { w.Unlock(<-permits) }}
+		held := w.lock(semaphore.New(w.Client(), 1))
+		time.AfterFunc(time.Second, func() { w.Unlock(held) })
+		permits <- w.lock(semaphore.New(l, 1))
+		time.Sleep(3 * time.Second)
+		w.empty(1)
+	})
+}
+
+// A caller that waits for a permit with a gate that another caller of its Client has handed over to it gives the gate
+// back when its Client is closed, and when a hook panics. Close waits for that, and for nothing else.
+func TestGateThatWasHandedOver(t *testing.T) {
+	const closed, served, panics = "closed", "served", "panics"
+	for name, tt := range map[string]struct {
+		hook    func()
+		outcome string
+		took    time.Duration // by Close
+	}{
+		"closed later":          {func() {}, closed, 0},
+		"closed at that moment": {func() { time.Sleep(1100 * time.Millisecond) }, closed, 100 * time.Millisecond},
+		"panic":                 {func() { panic(panics) }, panics, 0},
+		"served":                {func() {}, served, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stores(t, func(w *world) {
+				held := w.lock(semaphore.New(w.Client(), 1))
+				gate := w.Lock(w.Client(), "{"+key+"}#gate", locker.NoLocalHandover())
+				closes := w.Client()
+				var handed atomic.Bool
+				ctx := lockertrace.With(w.Context(), &lockertrace.Trace{Woken: func(wake lockertrace.Wake) {
+					if wake.Reason == lockertrace.WakeLocal {
+						handed.Store(true)
+						tt.hook()
+					}
+				}})
+				leases, outcomes := make(chan locker.Lease, 2), make(chan string, 2)
+				for range cap(outcomes) {
+					go func() {
+						defer func() {
+							if text, ok := recover().(string); ok {
+								outcomes <- text
+							}
+						}()
+						lease, err := semaphore.New(closes, 1).Lock(ctx, key, locker.TTL(time.Hour))
+						switch {
+						case err == nil:
+							leases <- lease
+							outcomes <- served
+						case errors.Is(err, locker.ErrClosed):
+							outcomes <- closed
+						default:
+							outcomes <- err.Error()
+						}
+					}()
+				}
+				time.Sleep(time.Second)
+				w.Unlock(held, gate)
+				if got := <-outcomes; got != served {
+					w.Error(got)
+				}
+				first := <-leases
+				time.Sleep(time.Second)
+				if !handed.Load() {
+					w.Fatal("the gate was not handed over")
+				}
+				if tt.outcome == served {
+					w.Unlock(first)
+					time.Sleep(time.Second)
+				}
+				start := time.Now()
+				_ = closes.Close()
+				if took := time.Since(start); took != tt.took {
+					w.Errorf("Close took %v", took)
+				}
+				w.Free("{" + key + "}#gate")
+				if got := <-outcomes; got != tt.outcome {
+					w.Errorf("%s, want %s", got, tt.outcome)
+				}
+			})
+		})
+	}
 }

@@ -168,6 +168,13 @@ func unlock(ctx context.Context, l locker.Lease) (panicked any) {
 	return nil
 }
 
+// Release releases leases, which nobody is to have, all at once. If a middleware or a hook panics, Release panics with
+// the same value when all are released.
+func Release(ctx context.Context, leases ...locker.Lease) {
+	s := &search{group: new(Group)}
+	throw(s.settle(several.Undo(ctx), leases))
+}
+
 // throw panics with p, unless it is nil.
 func throw(p any) {
 	if p != nil {

@@ -55,10 +55,18 @@ type Held struct {
 	panicked <-chan any // receives what a hook or a middleware has panicked with by then
 }
 
+// settleBound is how long Wait waits. A release ends within a second, but a hook that it runs may call Wait.
+const settleBound = 2 * time.Second
+
 // Wait waits for Settled. If a hook or a middleware of the program has panicked in the background, it panics with the
 // same value, once: there was no other caller.
 func (h *Held) Wait() {
-	<-h.Settled
+	bound := time.NewTimer(settleBound)
+	defer bound.Stop()
+	select {
+	case <-h.Settled:
+	case <-bound.C:
+	}
 	select {
 	case p := <-h.panicked:
 		panic(p)
@@ -247,8 +255,7 @@ func (g *Group) first(ctx context.Context, n int, opts []locker.Option) (*Held, 
 	if err != nil || g.keptLost() == nil {
 		return held, err
 	}
-	s := &search{group: g}
-	throw(s.settle(several.Undo(ctx), held.Leases))
+	Release(ctx, held.Leases...)
 	return nil, g.keptLost()
 }
 
