@@ -173,6 +173,7 @@ func (l *lease) Unlock(ctx context.Context) error {
 // with an ended context would not be sent.
 func (l *lease) unlock(ctx context.Context) (err error) {
 	if q := l.grant.queue; q != nil && q.handOver(l) {
+		l.discount()
 		return nil
 	}
 	defer func() { err = l.release(ctx) }() // also if a hook panics

@@ -70,9 +70,9 @@
 // At most 64 slots are read at once in the whole fleet. More readers than that wait. The number is a constant, because
 // programs that disagree would not exclude each other.
 //
-// Calls with options have slots of their own, and so have all calls if the Locker below has NoRenewal, MaxHold or
-// MinHold as defaults, because these count from the acquisition. Set what all readers need, such as the TTL, with
-// locker.Defaults below the RWLock:
+// Calls with options and locks of LockAll have slots of their own, and so have all calls if the Locker below has
+// NoRenewal, MaxHold or MinHold as defaults, because these count from the acquisition. Set what all readers need, such
+// as the TTL, with locker.Defaults below the RWLock:
 //
 //	rw := rwlock.New(locker.Defaults(locker.TTL(time.Minute))(l))
 //

@@ -295,6 +295,7 @@ func Downgrade(ctx context.Context, lease locker.Lease) (downgraded locker.Lease
 	err = locker.NewAllLease(others...).Unlock(ctx)
 	unreleased = []locker.Lease{kept}
 	if errors.Is(err, locker.ErrNotHeld) {
+		_ = next.Unlock(ctx)
 		return nil, about("downgrade", l.key, brief(err))
 	}
 	return next, nil

@@ -165,14 +165,19 @@ func (k *locks) judge(quiet time.Time) verdict {
 	if time.Now().Before(quiet) {
 		return joinNow
 	}
-	ttl, ok := locker.LeaseAs[interface{ TTL() time.Duration }](k.all)
-	if !ok || k.wanted() == nil || k.isWanted() || time.Since(k.granted) > min(ttl.TTL()/sharePart, maxShare) {
+	if k.wanted() == nil || k.isWanted() || k.old() {
 		return acquireAnew
 	}
 	if of, ok := locker.LeaseAs[interface{ AsksWanted() bool }](k.all); ok && of.AsksWanted() {
 		return askFirst
 	}
 	return joinNow
+}
+
+// old reports whether newcomers have shared k for long enough.
+func (k *locks) old() bool {
+	l, ok := locker.LeaseAs[interface{ TTL() time.Duration }](k.all)
+	return !ok || time.Since(k.granted) > min(l.TTL()/sharePart, maxShare)
 }
 
 func (k *locks) isWanted() bool {
@@ -207,7 +212,7 @@ func (rw *RWLock) ask(ctx context.Context, r *readers) *locks {
 		return nil
 	}
 	asked := time.Now()
-	if err := k.all.Extend(ctx); err != nil || k.isWanted() {
+	if err := k.all.Extend(ctx); err != nil || k.isWanted() || k.old() { // the answer may be late
 		return nil
 	}
 	rw.mu.Lock()

@@ -102,7 +102,8 @@ func (v *view) acquire(
 	if op == "lock" && v.rw.carried(ctx, key) {
 		return nil, about(op, key, errReentrant)
 	}
-	if v.kind == shared && len(opts) == 0 && ctx.Err() == nil {
+	// What LockAll has belongs to it until it returns, and a slot that is shared belongs to no call.
+	if v.kind == shared && len(opts) == 0 && ctx.Err() == nil && several.From(ctx) == nil {
 		return v.rw.share(ctx, op, key, get)
 	}
 	var k *locks
@@ -138,11 +139,8 @@ func (rw *RWLock) carried(ctx context.Context, key string) bool {
 	p := new(several.Probe)
 	keys := slices.Sorted(slices.Values(rw.group(key).Slots))
 	got, _ := locker.TryLockMany(p.With(ctx), rw.locker, locker.Many{Keys: keys, N: 1})
-	for _, l := range got {
-		if l != nil { // from a ManyLocker that does not end in a Client, and knows nothing of probes
-			slots.Release(ctx, l)
-		}
-	}
+	// A ManyLocker that does not end in a Client knows nothing of probes.
+	slots.Release(ctx, slices.DeleteFunc(got, func(l locker.Lease) bool { return l == nil })...)
 	return p.Carried
 }
 

@@ -398,6 +398,33 @@ func TestLockThatWouldWaitForItselfByAnotherRWLock(t *testing.T) {
 	})
 }
 
+// A Close while LockAll has one of its slots and waits for another one gives back the first.
+func TestCloseWhileLockAllHasASlot(t *testing.T) {
+	stores(t, func(w *world) {
+		held := w.Lock(rwlock.New(w.Client()).Exclusive(), "z")
+		closes := w.Client()
+		failed := make(chan error)
+		go func() {
+			_, err := locker.LockAll(w.Context(), rwlock.New(closes).Shared(), []string{key, "z"}, locker.TTL(time.Hour))
+			failed <- err
+		}()
+		go func() {
+			l := locker.Defaults(locker.TTL(time.Hour))(closes)
+			_, err := locker.LockAll(w.Context(), rwlock.New(l).Shared(), []string{key, "z"})
+			failed <- err
+		}()
+		time.Sleep(time.Second)
+		_ = closes.Close()
+		for range 2 {
+			if err := <-failed; !errors.Is(err, locker.ErrClosed) {
+				w.Error(err)
+			}
+		}
+		w.Unlock(held)
+		w.empty()
+	})
+}
+
 // oneByOne is a ManyLocker that acquires locks one by one, and does not end in a Client.
 type oneByOne struct{ locker.Locker }
 

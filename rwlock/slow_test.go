@@ -109,3 +109,32 @@ func TestReadersFarFromTheStore(t *testing.T) {
 		})
 	}
 }
+
+// An answer about a slot is of the past. If it is so late that newcomers have shared the slot for long enough, they do
+// not any more.
+func TestAnswerThatComesLate(t *testing.T) {
+	stores(t, func(w *world) {
+		if !w.Answers {
+			return
+		}
+		rw := rwlock.New(locker.Defaults(locker.TTL(20 * time.Second))(w.Client()))
+		first := w.lock(rw.Shared())
+		time.Sleep(60 * time.Millisecond)
+		w.Calls.Answer(time.Second)
+		read := make(chan locker.Lease)
+		go func() { read <- w.lock(rw.Shared()) }()
+		time.Sleep(10 * time.Millisecond)
+		w.Calls.Answer(0) // to others
+		writes := w.waiting(w.process().Exclusive())
+		time.Sleep(time.Second)
+		select {
+		case <-read:
+			w.Fatal("a reader overtook the writer")
+		default:
+		}
+		w.Unlock(first)
+		w.Unlock(<-writes)
+		w.Unlock(<-read)
+		w.empty()
+	})
+}

@@ -61,11 +61,15 @@ const settleBound = 2 * time.Second
 // Wait waits for Settled. If a hook or a middleware of the program has panicked in the background, it panics with the
 // same value, once: there was no other caller.
 func (h *Held) Wait() {
-	bound := time.NewTimer(settleBound)
-	defer bound.Stop()
 	select {
-	case <-h.Settled:
-	case <-bound.C:
+	case <-h.Settled: // nearly always
+	default:
+		bound := time.NewTimer(settleBound)
+		defer bound.Stop()
+		select {
+		case <-h.Settled:
+		case <-bound.C:
+		}
 	}
 	select {
 	case p := <-h.panicked:

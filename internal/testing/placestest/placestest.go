@@ -269,11 +269,14 @@ type single struct {
 func (s single) AnswersWanted() {}
 
 func (s single) Extend(ctx context.Context, req locker.Request) error {
-	err := s.Backend.Extend(ctx, req)
-	if i, _ := s.Inspect(ctx, req.Key); err == nil && req.Wanted != nil && i.Waiting > 0 {
+	i, _ := s.Inspect(ctx, req.Key) // the answer is of the past when it comes
+	if err := s.Backend.Extend(ctx, req); err != nil {
+		return err
+	}
+	if req.Wanted != nil && i.Waiting > 0 {
 		req.Wanted()
 	}
-	return err
+	return nil
 }
 
 // poller is a store without a queue.
