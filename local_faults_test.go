@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/several"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -224,7 +225,9 @@ func TestHandoverOfMoreTokensThanWereAskedFor(t *testing.T) {
 func TestLockInDoubtIsNotHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		before := mustLock(t, c, "k")
-		one, two := asks(t.Context(), c, "k"), asks(t.Context(), c, "k")
+		one := asks(t.Context(), c, "k")
+		call := new(several.Call) // Close waits for what it has
+		two := asks(call.With(t.Context()), c, "k")
 		s.on("acquire", func(_ context.Context, next func() error) error {
 			err := next()
 			if err == nil { // so late that a renewal is due within the time for hand-overs
@@ -243,6 +246,12 @@ func TestLockInDoubtIsNotHandedOver(t *testing.T) {
 		mustUnlock(t, first)
 		if second := takes(t, "the second", two); second.Token() == first.Token() {
 			t.Error("the lock was handed over")
+		}
+		call.End()
+		start := time.Now()
+		_ = c.Close()
+		if took := time.Since(start); took > 0 {
+			t.Errorf("Close took %v", took)
 		}
 	})
 }

@@ -65,6 +65,8 @@ var localMutants = []mutant{
 	gate("a gate that was handed over is nobody's", "client.go", "		own(ctx, l)\n		return l, nil", "		return l, nil"),
 	gate("Close does not wait for a gate that is being handed over", "keyqueue.go", "part: several.From(ctx) != nil,",
 		"part: several.From(ctx) == nil,"),
+	local("Close waits for a lock that could not be handed over", "keyqueue.go",
+		"		if w.part {\n			l.grant.client.attempts.Done()\n		}\n", ""),
 	gate("a panic at the hand-over of a gate is waited for", "keyqueue.go", "			defer l.discount()\n", ""),
 	local("the end of a renewal is that of the lease before", "grant.go",
 		"g.asking = []*context.CancelFunc{g.renewal}", "g.renewal = nil"),
