@@ -291,3 +291,22 @@ func TestUnlockOfALostLockDoesNotHandItOver(t *testing.T) {
 		mustUnlock(t, takes(t, "the third", three))
 	})
 }
+
+// What a call for several locks has handed over is not its own any more, so that Close does not wait for it.
+func TestCloseSparesWhatWasHandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		call := new(several.Call)
+		defer call.End()
+		before := mustLock(t, c, "k")
+		one, two := asks(call.With(t.Context()), c, "k"), asks(t.Context(), c, "k")
+		mustUnlock(t, before)
+		first := takes(t, "the first", one)
+		mustUnlock(t, first)
+		mustUnlock(t, handed(t, first, two))
+		start := time.Now()
+		_ = c.Close()
+		if took := time.Since(start); took > 0 {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}

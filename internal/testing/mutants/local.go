@@ -67,6 +67,7 @@ var localMutants = []mutant{
 		"part: several.From(ctx) == nil,"),
 	local("Close waits for a lock that could not be handed over", "keyqueue.go",
 		"		if w.part {\n			l.grant.client.attempts.Done()\n		}\n", ""),
+	local("Close waits for what a call has handed over", "lease.go", "		l.discount()\n		return nil\n", "		return nil\n"),
 	gate("a panic at the hand-over of a gate is waited for", "keyqueue.go", "			defer l.discount()\n", ""),
 	local("the end of a renewal is that of the lease before", "grant.go",
 		"g.asking = []*context.CancelFunc{g.renewal}", "g.renewal = nil"),
