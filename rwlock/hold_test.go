@@ -456,3 +456,20 @@ func TestBind(t *testing.T) {
 		}
 	})
 }
+
+// A downgrade that fails, because the intent lock is gone, gives the slot back as Unlock does: MinHold applies.
+func TestDowngradeAfterALossKeepsMinHold(t *testing.T) {
+	stores(t, func(w *world) {
+		lease := w.lock(w.process().Upgradeable(), locker.MinHold(time.Minute))
+		w.Settle()
+		if _, err := w.Calls.ForceRelease(w.Context(), intent, ""); err != nil {
+			w.Fatal(err)
+		}
+		if _, err := rwlock.Downgrade(w.Context(), lease); !errors.Is(err, locker.ErrNotHeld) {
+			w.Errorf("Downgrade: %v", err)
+		}
+		w.refused(w.process().Exclusive())
+		time.Sleep(time.Minute)
+		w.empty()
+	})
+}

@@ -37,6 +37,8 @@ var rwlockMutants = []mutant{
 	readWrite("a downgrade hides a loss", "rwlock/lease.go",
 		"	unreleased = []locker.Lease{kept}\n	if errors.Is(err, locker.ErrNotHeld) {",
 		"	unreleased = []locker.Lease{kept}\n	if err != nil && l == nil {"),
+	readWrite("a downgrade that fails forgets MinHold", "rwlock/lease.go",
+		"		_ = next.Unlock(ctx)\n		return nil, about(\"downgrade\"", "		return nil, about(\"downgrade\""),
 	readWrite("a downgraded upgradeable lease keeps the intent lock", "rwlock/lease.go",
 		"		others = append(others, l.locks.intent)", "		_ = others"),
 	readWrite("an upgrade in which a middleware panics keeps its locks", "rwlock/lease.go",
