@@ -133,7 +133,8 @@ compat: ## the tests that depend on the server, on all SERVERS: rows for docs/co
 OLDEST_GO = go1.25.0
 OLDEST = . drivers/valkey backends/postgres adapters/lockgrpc
 
-verify: ## formatting, vet, tidy go.mod and the API of all modules, and a build by the oldest Go: needs nothing installed
+verify: ## formatting, vet, tidy go.mod, the API, what git tracks, and a build by the oldest Go: needs nothing installed
+	@scripts/tracked
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
 	@for m in $(MODULES); do echo "$$m: vet, tidy"; go -C $$m vet ./... && go -C $$m mod tidy -diff || exit 1; done
 	@set -ex; for m in . drivers/valkey; do \

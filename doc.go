@@ -1,5 +1,6 @@
 // Package locker provides distributed locks. The same program runs on one Redis server, behind sentinels, on a Redis
-// Cluster, on a Redlock of several servers, on etcd, PostgreSQL or NATS, or on locks in memory.
+// Cluster, on a Redlock of several servers, on etcd, PostgreSQL, NATS, S3, DynamoDB, Kubernetes or MySQL, or on locks in
+// files or in memory.
 //
 //	l := single.New(goredis.New(rdb)) // or memory.New, redlock.New, or config.Open with a URL
 //	defer l.Close()
@@ -37,8 +38,8 @@
 //
 // # Options
 //
-// Each call takes options: [TTL], [NoRenewal], [MaxHold], [MinHold], [Patience] and [Label]. [Defaults] sets them for
-// all calls. [Lease.Extend] takes a TTL, too.
+// Each call takes options: [TTL], [NoRenewal], [Renewal], [MaxHold], [MinHold], [Patience], [Label] and
+// [NoLocalHandover]. [Defaults] sets them for all calls. [Lease.Extend] takes a TTL, too.
 //
 // # Errors
 //

@@ -122,3 +122,33 @@ func TestWrongLinksAreFound(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// What is added is named by each page that lists its kind.
+func TestPagesNameEveryStoreAndOption(t *testing.T) {
+	backends, err := os.ReadDir(filepath.Join(root, "backends"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := func(page, name string) {
+		t.Helper()
+		if words, err := text(filepath.Join(root, page)); err != nil {
+			t.Error(err)
+		} else if !strings.Contains(strings.ToLower(words), strings.ToLower(name)) {
+			t.Errorf("%s does not name %s", page, name)
+		}
+	}
+	for _, backend := range backends {
+		for _, page := range []string{
+			"README.md", "docs/README.md", "docs/backends/README.md", "docs/design.md", "llms.txt", "doc.go",
+		} {
+			named(page, backend.Name())
+		}
+	}
+	options, err := text(filepath.Join(root, "options.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^func ([A-Z]\w*)\(.*\) Option \{`).FindAllStringSubmatch(options, -1) {
+		named("doc.go", "["+m[1]+"]")
+	}
+}
