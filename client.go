@@ -59,6 +59,17 @@ func NewClient(b Backend) *Client {
 	return c
 }
 
+// closes reports whether Close has begun. Leases are over from then on, although Close ends them one after the other, and
+// runs hooks meanwhile.
+func (c *Client) closes() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
+}
+
 // enter adds one to g, which is a group that Close waits for. It returns false if the Client is closed.
 func (c *Client) enter(g *sync.WaitGroup) bool {
 	c.mu.Lock()

@@ -72,9 +72,9 @@ func (g *grant) end() (time.Time, LostReason) {
 	return expiry, LostExpired
 }
 
-// finish ends the lease l if its time is over, or for the given reason if that is not nil, and the grant with it. It
-// returns the reason for which the lease has ended, now or before, or nil if it is still held. If l is nil, finish is
-// about the lease that has the lock now.
+// finish ends the lease l, and the grant with it, if its time is over, if Close has begun, or for the given reason if
+// that is not nil. It returns the reason for which the lease has ended, now or before, or nil if it is still held. If l
+// is nil, finish is about the lease that has the lock now.
 func (g *grant) finish(l *lease, reason error) error {
 	var asking []*context.CancelFunc
 	var deafen func()
@@ -90,6 +90,9 @@ func (g *grant) finish(l *lease, reason error) error {
 				lost.Err = g.failed
 			}
 			reason = lost
+		}
+		if reason == nil && g.client.closes() {
+			reason = &LostError{Reason: LostClosed}
 		}
 		if reason != nil {
 			l.close(reason)
@@ -121,14 +124,14 @@ func (g *grant) finish(l *lease, reason error) error {
 
 // pass ends the lease l, and returns a new one for another caller, whose Trace is trace. counted says that the new one
 // is counted in the attempts of the Client. It returns nil if the grant cannot be handed over any more: its time is
-// over, or the last renewal has failed, of which the next caller would not hear. It has to be released then. Otherwise
-// the functions in asking are to be called, which cancel the requests of l.
+// over, Close has begun, or the last renewal has failed, of which the next caller would not hear. It has to be released
+// then. Otherwise the functions in asking are to be called, which cancel the requests of l.
 func (g *grant) pass(
 	l *lease, trace *lockertrace.Trace, counted bool,
 ) (next *lease, asking []*context.CancelFunc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if end, _ := g.end(); l.err != nil || left(end) <= 0 || g.failed != nil {
+	if end, _ := g.end(); l.err != nil || left(end) <= 0 || g.failed != nil || g.client.closes() {
 		return nil, nil
 	}
 	l.close(ErrUnlocked)

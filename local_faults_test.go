@@ -310,3 +310,42 @@ func TestCloseSparesWhatWasHandedOver(t *testing.T) {
 		}
 	})
 }
+
+// Leases end one after the other in Close, which runs hooks meanwhile. A lock that is unlocked then is released, and not
+// handed over to a caller whose lease would be over, too.
+func TestLockIsNotHandedOverOnceCloseHasBegun(t *testing.T) {
+	for _, closes := range []bool{true, false} {
+		bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+			var first locker.Lease
+			var next <-chan granted
+			var seen, unlocked error
+			third := mustLock(t, c, "third", locker.TTL(time.Minute))
+			unlock := func(error) { seen, unlocked = third.Err(), first.Unlock(t.Context()) }
+			trace := lockertrace.With(t.Context(), &lockertrace.Trace{Lost: unlock})
+			if _, err := c.TryLock(trace, "another", locker.TTL(time.Second)); err != nil { // Close ends it first
+				t.Fatal(err)
+			}
+			first, next = block(t, c, s, t.Context(), t.Context())
+			if closes {
+				_ = c.Close()
+			} else {
+				unlock(nil)
+			}
+			if unlocked != nil {
+				t.Errorf("Unlock: %v", unlocked)
+			}
+			g := <-next
+			if !closes {
+				if g.err != nil || g.lease.Token() != first.Token() {
+					t.Errorf("the lock was not handed over: %v", g.err)
+				}
+				return
+			}
+			wantErr(t, seen, locker.ErrLost, locker.ErrClosed)
+			wantErr(t, g.err, locker.ErrClosed)
+			if g, err := s.Backend.Acquire(t.Context(), locker.Request{Key: "k", Token: "other", TTL: ttl}); err != nil {
+				t.Errorf("the lock was unlocked, and stays taken: %v %v", g, err)
+			}
+		})
+	}
+}

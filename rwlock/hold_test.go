@@ -473,3 +473,28 @@ func TestDowngradeAfterALossKeepsMinHold(t *testing.T) {
 		w.empty()
 	})
 }
+
+// While Close ends one lease after the other, and runs hooks, nobody gets a share of a slot.
+func TestNobodySharesASlotOnceCloseHasBegun(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		c := locker.NewClient(memory.NewBackend())
+		readers := rwlock.New(c).Shared()
+		var late locker.Lease
+		var err error
+		trace := lockertrace.With(t.Context(), &lockertrace.Trace{
+			Lost: func(error) { late, err = readers.Lock(t.Context(), key) },
+		})
+		if _, err := c.TryLock(trace, "another", locker.TTL(time.Second)); err != nil { // Close ends it first
+			t.Fatal(err)
+		}
+		if _, err := readers.Lock(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if shares, err := readers.Lock(t.Context(), key); err != nil || shares.Unlock(t.Context()) != nil {
+			t.Fatal(err)
+		}
+		if _ = c.Close(); !errors.Is(err, locker.ErrClosed) {
+			t.Errorf("a reader that came when Close had begun has %v, %v", late, err)
+		}
+	})
+}
