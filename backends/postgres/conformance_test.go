@@ -28,6 +28,8 @@ func TestOneServer(t *testing.T) {
 		"FencingColumn":             testFencingColumn,
 		"LateCommits":               testLateCommits,
 		"DocumentedRights":          testDocumentedRights,
+		"UnreleasedTables":          testUnreleasedTables,
+		"Versions":                  testVersions,
 		"MigrateAtTheSameTime":      testMigrateAtTheSameTime,
 		"MigrateInAnExistingSchema": testMigrateInAnExistingSchema,
 		"MigrateWithoutRights":      testMigrateWithoutRights,

@@ -12,7 +12,9 @@ import (
 
 // advice says what to do about errors of the server, by their code.
 var advice = map[string]string{
-	"3F000": oldSchema, "42883": oldSchema, "42P01": oldSchema,
+	"3F000": oldSchema, "42883": oldSchema, "42P01": oldSchema, "LKOLD": oldSchema,
+	"LKNEW": "the tables of the locks are newer than this program: use the release of the program that ran locker " +
+		"migrate, or the one before it",
 	"26000": sharedConnection, "42P05": sharedConnection,
 	noRight: "grant the user the rights that docs/backends/postgres.md lists",
 	"28P01": "check the password, and on the server the user and pg_hba.conf",

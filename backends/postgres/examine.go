@@ -31,7 +31,8 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
 	current_setting('transaction_isolation') AS isolation, current_user::text AS "user",
 	coalesce(has_schema_privilege(to_regnamespace($1), 'USAGE'), false) AS schema,
 	ARRAY(SELECT f FROM unnest($2::text[]) f
-		WHERE NOT EXISTS (SELECT FROM pg_proc p WHERE p.proname = f AND p.pronamespace = to_regnamespace($1))) AS missing,
+		WHERE NOT EXISTS (SELECT FROM pg_proc p WHERE p.proname = f AND p.pronamespace = to_regnamespace($1)
+			AND (f NOT LIKE 'acquire%' OR 'a_version' = ANY (p.proargnames)))) AS missing,
 	ARRAY(SELECT p.proname::text FROM pg_proc p WHERE p.proname = ANY ($2) AND p.pronamespace = to_regnamespace($1)
 		AND NOT has_function_privilege(p.oid, 'EXECUTE')) AS forbidden,
 	ARRAY(SELECT gid FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - interval '1 minute') AS prepared`
@@ -87,7 +88,7 @@ func (h health) findings(schema string) (all []inspect.Finding) {
 	}
 	switch {
 	case len(h.Missing) > 0:
-		add("tables", inspect.Fail, oldSchema, "schema %s lacks the functions %s", schema, strings.Join(h.Missing, ", "))
+		add("tables", inspect.Fail, oldSchema, "schema %s lacks the functions %s, or has old ones", schema, strings.Join(h.Missing, ", "))
 	case !h.Schema:
 		add("rights", inspect.Fail, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", schema, h.User),
 			"user %s may not use the schema %s", h.User, schema)

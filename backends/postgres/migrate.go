@@ -51,8 +51,8 @@ func Migrate(ctx context.Context, db Beginner, opts ...Option) (applied int, err
 }
 
 // MigrationSQL returns the statements by which [Migrate] makes a new schema, as one transaction, for a database
-// administrator who runs them with psql. They fail, and change nothing, if the schema has tables of locks. Of opts, it
-// uses [Schema]. The only errors are about opts.
+// administrator who runs them with psql. They fail, and change nothing, if the schema has tables of locks. Of opts,
+// it uses [Schema]. The only errors are about opts.
 func MigrationSQL(opts ...Option) (string, error) {
 	o := newOptions(opts)
 	if o.invalid != nil {
@@ -94,16 +94,19 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) (applied int, err er
 	if err := run(schemaOf(prepare, schema)); err != nil {
 		return 0, err
 	}
-	var version int
+	var is int
 	read := schemaOf("SELECT coalesce(max(version), 0) FROM @schema@.migrations", schema)
-	if err := tx.QueryRow(ctx, read).Scan(&version); err != nil {
+	if err := tx.QueryRow(ctx, read).Scan(&is); err != nil {
 		return 0, err
 	}
 	all, err := migrationsOf(schema)
 	if err != nil {
 		return 0, err
 	}
-	for _, m := range all[min(version, len(all)):] {
+	for _, m := range all {
+		if m.version <= is {
+			continue
+		}
 		if err := run(m.text); err != nil {
 			return 0, fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -113,20 +116,33 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) (applied int, err er
 }
 
 // migration is the statements of one file of the directory migrations, and one that notes that they were executed.
-type migration struct{ name, text string }
+type migration struct {
+	version    int // the number with which the name of the file begins
+	name, text string
+}
+
+// version is that of the last migration. Every request for a lock says it, so that tables that mean something else
+// refuse the program. Tables that are older have no function for the request.
+const version = 3
 
 func migrationsOf(schema string) (all []migration, err error) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {
 		return nil, err
 	}
-	for i, file := range files {
+	for _, file := range files {
 		text, err := migrations.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		record := "INSERT INTO @schema@.migrations VALUES (" + strconv.Itoa(i+1) + ");\n"
-		all = append(all, migration{strings.TrimPrefix(file, "migrations/"), schemaOf(string(text)+record, schema)})
+		m := migration{name: strings.TrimPrefix(file, "migrations/")}
+		number, _, _ := strings.Cut(m.name, "_")
+		if m.version, err = strconv.Atoi(number); err != nil {
+			return nil, err
+		}
+		record := fmt.Sprintf("INSERT INTO @schema@.migrations VALUES (%d);\n", m.version)
+		m.text = schemaOf(string(text)+record, schema)
+		all = append(all, m)
 	}
 	return all, nil
 }

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -96,10 +97,11 @@ type statements struct {
 
 func newStatements(schema string) statements {
 	call := func(text string) string { return "SELECT * FROM " + pgx.Identifier{schema}.Sanitize() + "." + text }
+	known := strconv.Itoa(version)
 	return statements{
-		acquire: call("acquire($1::bytea, $2::text, $3::text, $4::bigint, $5::text, $6::text)"),
+		acquire: call("acquire($1::bytea, $2::text, $3::text, $4::bigint, $5::text, $6::text, " + known + ")"),
 		acquireSome: call("acquire_some($1::bytea[], $2::text[], $3::text, $4::bigint, $5::int, $6::bytea[], " +
-			"$7::boolean)"),
+			"$7::boolean, " + known + ")"),
 		extend:       call("extend($1::bytea, $2::text, $3::bigint, $4::boolean)"),
 		extendSome:   call("extend_some($1::bytea[], $2::text[], $3::bigint[], $4::boolean[])"),
 		release:      call("release($1::bytea, $2::text, $3::bigint)"),

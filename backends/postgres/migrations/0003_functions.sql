@@ -1,54 +1,40 @@
--- What locks consist of, and the functions that are the only way to them. @schema@ stands for the schema.
+-- The functions that are the only way to locks. @schema@ stands for the schema.
 --
 -- Each function that changes a lock first takes an advisory lock of the transaction for the name of the lock. So two
 -- requests about one lock never run at the same time, also if the lock has no row yet. A transaction of a user that
 -- InTx protects does not have that lock: it has a share of the row.
 
--- A row is a lock that is held or kept, or a lock that has ended and whose row nobody has removed yet. A grant always
--- inserts a row. It never changes the row of another owner.
-CREATE TABLE @schema@.locks (
-	name bytea PRIMARY KEY,
-	token text NOT NULL, -- of the owner; empty if there is none, as after a release that keeps the lock
-	label text NOT NULL,
-	fence bigint NOT NULL,
-	since timestamptz NOT NULL,
-	expires timestamptz NOT NULL
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+-- Before the first release, the versions 1 and 2 had functions, too. Their tokens were not in blocks, so a program that
+-- hands locks over must not use them. This brings them up to date. Locks, waiters and rights stay, and tokens go on.
+-- Programs of that time can use the new functions. Only those with advisory locks, which did not exclude others, are
+-- refused.
+DROP FUNCTION IF EXISTS @schema@.acquire(bytea, text, text, bigint, text, text),
+	@schema@.acquire_some(bytea[], text[], text, bigint, int, bytea[], boolean),
+	@schema@.acquire_many(bytea[], text[], text, bigint), @schema@.extend(bytea, text, bigint),
+	@schema@.advisory_slot, @schema@.advisory_acquire, @schema@.advisory_wait, @schema@.advisory_extend,
+	@schema@.advisory_keep, @schema@.advisory_release, @schema@.advisory_sessions, @schema@.advisory_inspect,
+	@schema@.advisory_force;
+DROP TABLE IF EXISTS @schema@.advisory;
+ALTER SEQUENCE @schema@.fences INCREMENT 128;
 
--- Waiters of all locks, in the order of their arrival. A crash of the server empties the table, and the waiters queue
--- anew. So the table needs no log.
-CREATE UNLOGGED TABLE @schema@.waiters (
-	name bytea NOT NULL,
-	place bigint GENERATED ALWAYS AS IDENTITY,
-	ticket text NOT NULL, -- names the waiter in notifications; it is no token
-	channel text NOT NULL,
-	seen timestamptz NOT NULL,
-	PRIMARY KEY (name, place)
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-
--- Tokens of attempts that were undone: a request that arrives after its own undoing does nothing. No request outlives
--- the server, so the table needs no log.
-CREATE UNLOGGED TABLE @schema@.undone (
-	token text PRIMARY KEY,
-	until timestamptz NOT NULL
-);
-
--- Fencing tokens of all locks. Each grant has the 128 from its number on, so one draw is enough for a block of them.
-CREATE SEQUENCE @schema@.fences INCREMENT 128;
-
--- The life of the data at the last grant: when the server was started, and the file of this table. A standby has no
--- rows of unlogged tables when it is promoted. Data that were restored have another life: a dump has the row, but the
--- table gets another file when it is made anew, when it is emptied (TRUNCATE), and in a copy of the database. A crash
--- empties the table, also one that the server itself survives. The timeline of the log would say no more, and some
--- managed services refuse to tell it.
-CREATE UNLOGGED TABLE @schema@.history (life text NOT NULL);
-
-CREATE FUNCTION @schema@.slot(a_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION @schema@.slot(a_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
 	SELECT hashtextextended(encode(a_name, 'hex') COLLATE "C", 4711);
 $$;
 
+-- suit refuses a program that does not know what these tables mean, or that needs newer ones. a_version is the last
+-- migration that the program knows. Programs from before the first release do not say it. A migration that gives
+-- something another meaning raises the lower limit.
+CREATE OR REPLACE FUNCTION @schema@.suit(a_version int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF a_version > 3 THEN
+		RAISE EXCEPTION 'the tables have version 3, and the program needs version %', a_version USING ERRCODE = 'LKOLD';
+	ELSIF a_version < 1 THEN
+		RAISE EXCEPTION 'the tables have version 3, and the program knows version %', a_version USING ERRCODE = 'LKNEW';
+	END IF;
+END $$;
+
 -- settle makes the transaction fit for a request.
-CREATE FUNCTION @schema@.settle() RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @schema@.settle() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		RAISE EXCEPTION 'transactions of this connection begin as %, and locks need read committed',
@@ -61,7 +47,7 @@ BEGIN
 	PERFORM set_config('lock_timeout', '2s', true);
 END $$;
 
-CREATE FUNCTION @schema@.enter(a_name bytea) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @schema@.enter(a_name bytea) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM @schema@.settle();
 	PERFORM pg_advisory_xact_lock(@schema@.slot(a_name));
@@ -71,7 +57,7 @@ END $$;
 -- lack the latest ones, and so may data that were restored. The tokens of a new life therefore begin at the
 -- microseconds of the server's clock, which runs ahead of all tokens while there are fewer than 7,812 grants per second
 -- on average.
-CREATE FUNCTION @schema@.next_fence() RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @schema@.next_fence() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	now_in text := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || ' ' ||
 		pg_relation_filepath('@schema@.history');
@@ -91,12 +77,12 @@ END $$;
 -- present says whether a waiter is there, by the time at which it was last seen. A waiter that has not been seen for
 -- three seconds has died or is stopped. If the clock was set back, waiters were seen in the future: those that are
 -- there ask again within about a second.
-CREATE FUNCTION @schema@.present(seen timestamptz, t timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION @schema@.present(seen timestamptz, t timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $$
 	SELECT seen > t - interval '3 seconds' AND seen < t + interval '3 seconds';
 $$;
 
 -- tell notifies the waiter whose turn it is.
-CREATE FUNCTION @schema@.tell(a_name bytea) RETURNS void LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION @schema@.tell(a_name bytea) RETURNS void LANGUAGE sql AS $$
 	SELECT pg_notify(w.channel, w.ticket) FROM (
 		SELECT channel, ticket FROM @schema@.waiters
 		WHERE name = a_name AND @schema@.present(seen, clock_timestamp()) ORDER BY place LIMIT 1
@@ -104,7 +90,7 @@ CREATE FUNCTION @schema@.tell(a_name bytea) RETURNS void LANGUAGE sql AS $$
 $$;
 
 -- sweep removes what holders and waiters that have died have left.
-CREATE FUNCTION @schema@.sweep(a_age interval) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @schema@.sweep(a_age interval) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	limit_at timestamptz := clock_timestamp() - a_age;
 	l record;
@@ -123,7 +109,7 @@ BEGIN
 		SELECT v.ctid FROM @schema@.undone v WHERE v.until < limit_at FOR UPDATE SKIP LOCKED));
 END $$;
 
-CREATE FUNCTION @schema@.until(expires timestamptz, t timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION @schema@.until(expires timestamptz, t timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
 	SELECT greatest(0, ceil(extract(epoch FROM expires - t) * 1000000))::bigint;
 $$;
 
@@ -131,7 +117,7 @@ $$;
 -- ends. Otherwise it describes the owner. fence is that of an earlier delivery of the same request, which was granted.
 -- mine is the place of the request in the queue. The clock is read after the locks were taken, because a request may
 -- have to wait for them.
-CREATE FUNCTION @schema@.look(
+CREATE OR REPLACE FUNCTION @schema@.look(
 	a_name bytea, a_token text, a_ticket text,
 	OUT free boolean, OUT fence bigint, OUT mine bigint, OUT remaining bigint, OUT label text
 ) LANGUAGE plpgsql AS $$
@@ -169,7 +155,7 @@ BEGIN
 END $$;
 
 -- grant_lock grants a lock for which look has said that it is free.
-CREATE FUNCTION @schema@.grant_lock(a_name bytea, a_token text, a_label text, a_ttl bigint, a_mine bigint)
+CREATE OR REPLACE FUNCTION @schema@.grant_lock(a_name bytea, a_token text, a_label text, a_ttl bigint, a_mine bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	fence bigint;
@@ -188,14 +174,15 @@ END $$;
 
 -- acquire grants the lock, or returns no fence and describes the owner. If it refuses a request that has a ticket, the
 -- request gets a place in the queue.
-CREATE FUNCTION @schema@.acquire(
+CREATE OR REPLACE FUNCTION @schema@.acquire(
 	a_name bytea, a_token text, a_label text, a_ttl bigint, a_ticket text, a_channel text,
-	OUT fence bigint, OUT remaining bigint, OUT label text
+	a_version int DEFAULT 1, OUT fence bigint, OUT remaining bigint, OUT label text
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	was record;
 	t timestamptz;
 BEGIN
+	PERFORM @schema@.suit(a_version);
 	PERFORM @schema@.enter(a_name);
 	SELECT * INTO was FROM @schema@.look(a_name, a_token, a_ticket);
 	t := clock_timestamp();
@@ -232,9 +219,9 @@ END $$;
 --
 -- The advisory locks that it may have to wait for are taken in one order, and before all others. So two calls cannot
 -- wait for each other. Those of the gates are shared, because it only looks at them.
-CREATE FUNCTION @schema@.acquire_some(
+CREATE OR REPLACE FUNCTION @schema@.acquire_some(
 	a_names bytea[], a_tokens text[], a_label text, a_ttl bigint, a_want int, a_gates bytea[], a_wait boolean,
-	OUT fences bigint[], OUT refused int, OUT remaining bigint, OUT label text
+	a_version int DEFAULT 1, OUT fences bigint[], OUT refused int, OUT remaining bigint, OUT label text
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	was record;
@@ -246,6 +233,7 @@ DECLARE
 	grants bigint[] := array_fill(NULL::bigint, ARRAY[cardinality(a_names)]);
 	i int;
 BEGIN
+	PERFORM @schema@.suit(a_version);
 	PERFORM @schema@.settle();
 	FOR was IN
 		SELECT l.slot, bool_or(l.changes) AS changes FROM (
@@ -311,7 +299,7 @@ BEGIN
 END $$;
 
 -- owner says whether a token has a lock: held, gone or taken.
-CREATE FUNCTION @schema@.owner(l @schema@.locks, a_token text) RETURNS text LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION @schema@.owner(l @schema@.locks, a_token text) RETURNS text LANGUAGE sql AS $$
 	SELECT CASE
 		WHEN l.name IS NULL OR l.token = '' OR l.expires <= clock_timestamp() THEN 'gone'
 		WHEN l.token <> a_token THEN 'taken'
@@ -320,7 +308,7 @@ CREATE FUNCTION @schema@.owner(l @schema@.locks, a_token text) RETURNS text LANG
 $$;
 
 -- extend returns wanted instead of held if the caller asks for that and somebody waits for the lock.
-CREATE FUNCTION @schema@.extend(a_name bytea, a_token text, a_ttl bigint, a_asks boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION @schema@.extend(a_name bytea, a_token text, a_ttl bigint, a_asks boolean DEFAULT false)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	l @schema@.locks;
@@ -343,7 +331,7 @@ END $$;
 
 -- free ends a lock, and keeps it taken for a while if a_keep is positive. A transaction that InTx protects may have a
 -- share of the row. The row then stays, without an owner, until that transaction has ended.
-CREATE FUNCTION @schema@.free(a_name bytea, a_keep bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @schema@.free(a_name bytea, a_keep bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	IF a_keep = 0 THEN
 		PERFORM FROM @schema@.locks k WHERE k.name = a_name FOR UPDATE SKIP LOCKED;
@@ -361,7 +349,7 @@ END $$;
 -- release answers before its commit is on the disk, and before a synchronous standby has it, unless the lock is kept.
 -- So a crash may bring back a lock that was released just before. It ends with its TTL, and nobody else has it
 -- meanwhile. A later grant waits until it is on the disk itself, and the releases before it are there then, too.
-CREATE FUNCTION @schema@.release(a_name bytea, a_token text, a_keep bigint)
+CREATE OR REPLACE FUNCTION @schema@.release(a_name bytea, a_token text, a_keep bigint)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	l @schema@.locks;
@@ -383,7 +371,7 @@ END $$;
 
 -- extend_some and release_some extend and release several locks. They pass over a lock that another transaction is
 -- changing, for which they return null. So they wait for nobody, and take the locks in any order.
-CREATE FUNCTION @schema@.extend_some(a_names bytea[], a_tokens text[], a_ttls bigint[], a_asks boolean[])
+CREATE OR REPLACE FUNCTION @schema@.extend_some(a_names bytea[], a_tokens text[], a_ttls bigint[], a_asks boolean[])
 RETURNS text[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	was text[] := array_fill(NULL::text, ARRAY[cardinality(a_names)]);
@@ -396,7 +384,7 @@ BEGIN
 	RETURN was;
 END $$;
 
-CREATE FUNCTION @schema@.release_some(a_names bytea[], a_tokens text[])
+CREATE OR REPLACE FUNCTION @schema@.release_some(a_names bytea[], a_tokens text[])
 RETURNS text[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	was text[] := array_fill(NULL::text, ARRAY[cardinality(a_names)]);
@@ -411,7 +399,7 @@ END $$;
 
 -- undo ends an attempt: its place in the queue, and its lock if it has been granted. If a_late is positive, a request
 -- of the attempt may still arrive, and does nothing during that time.
-CREATE FUNCTION @schema@.undo(a_name bytea, a_token text, a_ticket text, a_late bigint)
+CREATE OR REPLACE FUNCTION @schema@.undo(a_name bytea, a_token text, a_ticket text, a_late bigint)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	PERFORM @schema@.enter(a_name);
@@ -428,7 +416,7 @@ BEGIN
 END $$;
 
 -- verify does not look at the time: while the row is there, nobody has been granted the lock since.
-CREATE FUNCTION @schema@.verify(a_name bytea, a_token text, a_fence bigint)
+CREATE OR REPLACE FUNCTION @schema@.verify(a_name bytea, a_token text, a_fence bigint)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	l @schema@.locks;
@@ -447,7 +435,7 @@ END $$;
 -- in_tx takes a share of the row until the transaction of the caller ends. Extending a lock is possible meanwhile. A
 -- grant to another owner is not: it deletes the row. A transaction with a snapshot does not see later extensions, so it
 -- does not look at the time: if it gets its share, nobody has been granted the lock since.
-CREATE FUNCTION @schema@.in_tx(a_name bytea, a_token text, a_fence bigint, a_idle bigint)
+CREATE OR REPLACE FUNCTION @schema@.in_tx(a_name bytea, a_token text, a_fence bigint, a_idle bigint)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	l @schema@.locks;
@@ -469,7 +457,7 @@ BEGIN
 	RETURN 'held';
 END $$;
 
-CREATE FUNCTION @schema@.inspect(
+CREATE OR REPLACE FUNCTION @schema@.inspect(
 	a_name bytea,
 	OUT owner text, OUT label text, OUT remaining bigint, OUT held bigint, OUT fence bigint, OUT waiting bigint
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -493,7 +481,7 @@ BEGIN
 END $$;
 
 -- force_release returns the lock as it was before, and whether it was taken from its owner.
-CREATE FUNCTION @schema@.force_release(
+CREATE OR REPLACE FUNCTION @schema@.force_release(
 	a_name bytea, a_owner text, OUT done boolean,
 	OUT owner text, OUT label text, OUT remaining bigint, OUT held bigint, OUT fence bigint, OUT waiting bigint
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -510,7 +498,7 @@ END $$;
 
 -- raise_tokens makes all tokens that are granted from now on greater than a_past. Every grant reads history before it
 -- draws a token, and keeps its lock of that table until it ends. So nobody draws one between the look and the change.
-CREATE FUNCTION @schema@.raise_tokens(a_past bigint)
+CREATE OR REPLACE FUNCTION @schema@.raise_tokens(a_past bigint)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF a_past IS NULL OR a_past >= 1::bigint << 52 THEN
@@ -522,3 +510,17 @@ BEGIN
 END $$;
 
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;
+
+-- A function that was made anew has no rights. Those of programs are the rights to verify, which was replaced.
+DO $$
+DECLARE
+	program oid;
+BEGIN
+	FOR program IN
+		SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) a
+		WHERE p.oid = '@schema@.verify(bytea, text, bigint)'::regprocedure AND a.grantee NOT IN (0, p.proowner)
+	LOOP
+		EXECUTE format('GRANT EXECUTE ON FUNCTION @schema@.acquire, @schema@.acquire_some, @schema@.extend, '
+			'@schema@.extend_some, @schema@.release_some TO %s', program::regrole);
+	END LOOP;
+END $$;
