@@ -2,15 +2,15 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: quick test test-long newest test-server compat lint verify api fuzz sim mutants model bench bench-smoke
+.PHONY: quick test test-all test-long newest test-server compat lint verify api fuzz sim mutants model bench bench-smoke
 
 # The go command sees one module at a time: the library's ends where another go.mod begins. With FULL=1, there is also
 # one that brings a thousand packages.
 MODULES = $(filter-out $(if $(FULL),,./internal/testing/apiserver), \
 	$(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort))
 
-# Modules whose tests belong to make test, besides the library's. Those of the benchmarks and of
-# internal/testing/trials/everystore, except its elections, belong to make test-long, and package examples tests the
+# Modules whose tests belong to make test-all, besides the library's and those of adapters. Those of the benchmarks and
+# of internal/testing/trials/everystore, except its elections, belong to make test-long, and package examples tests the
 # programs of examples. The longest modules come first, and the command, whose tests are of real time, does not begin
 # beside the trials, which take much of the processors.
 TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres backends/s3 \
@@ -18,8 +18,8 @@ TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/
 # Modules of outside authors. Their suites mostly wait, and they cannot use internal/testing/virtual.
 OUTSIDE = examples/custombackend examples/customdriver
 
-# Adapters bring the libraries that they plug into, whose compilation takes minutes. They belong to make test-long. The
-# first module has their tests on servers, the others those that need no store.
+# Adapters bring the libraries that they plug into, whose compilation takes minutes. The first module has their tests on
+# servers, the others those that need no store.
 ADAPTERS = internal/testing/adapters $(if $(FULL),internal/testing/apiserver) \
 	$(patsubst %/go.mod,%,$(wildcard adapters/*/go.mod compat/*/go.mod))
 
@@ -32,7 +32,7 @@ export GORACE = atexit_sleep_ms=0
 
 # Compilers, linkers and tests collect garbage less often. All of them are short-lived, and with the default value they
 # spend a sixth of the processors' time on it. Benchmarks have the default.
-test test-long test-server: export GOGC = 400
+test test-all test-long test-server: export GOGC = 400
 
 # The packages whose tests need no server, which the next target runs again and again.
 ALONE = . ./memory ./drivers ./conformance ./internal/testing/simnode
@@ -42,21 +42,25 @@ quick: ## the tests that need no server, in seconds: after each change
 # Most of the tests of a package wait, so more packages than there are processors run at once: three of the library
 # beside two of another module. With more than that, tests of real servers become late. make verify vets the packages.
 SHORT = -short -vet=off -shuffle=on -parallel 8 -timeout 8m
-test: ## install the servers that are missing, run the tests, of matrices a part: six minutes
+test: ## the library's tests, on Redis servers, in memory and in files; of matrices a part
 	@scripts/need-redis.sh
-	@scripts/need-postgres.sh
-	@scripts/need-node.sh
-	@scripts/need-mariadb.sh
-	@$(MAKE) --no-print-directory compiled RACE=
-	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) elections.short allocations.short
+	@$(MAKE) --no-print-directory compiled COMPILED=.
+	@$(MAKE) --no-print-directory library.short allocations.short
 
-.PHONY: compiled library.short elections.short allocations.short $(TESTED:%=%.short)
-# Beside compilers, which keep both processors busy for minutes in a new clone, tests become late. The second line is
-# what tests build themselves.
+test-all: servers ## make test, and the tests of all other modules on all stores
+	@$(MAKE) --no-print-directory compiled
+	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) $(ADAPTERS:%=%.short) elections.short \
+		allocations.short
+
+.PHONY: servers compiled library.short elections.short allocations.short $(TESTED:%=%.short) $(ADAPTERS:%=%.short)
+servers: # that the tests of all stores start
+	@for s in redis postgres node mariadb; do scripts/need-$$s.sh || exit 1; done
+# Beside compilers, which keep both processors busy for minutes in a new clone, tests become late. Under the race
+# detector, tests build programs without it, too.
+COMPILED = . $(TESTED) $(ADAPTERS)
 compiled:
-	@for m in . $(TESTED) $(if $(RACE),$(ADAPTERS)); do \
-		echo "$$m: compile"; go list -C $$m $(RACE) -test -export ./... >/dev/null || exit 1; done
-	@for m in . cmd/locker; do go build -C $$m ./... || exit 1; done
+	@for m in $(COMPILED); do echo "$$m: compile"; go list -C $$m $(RACE) -test -export ./... >/dev/null || exit 1; done
+	@for m in $(if $(RACE),. cmd/locker); do go build -C $$m ./... || exit 1; done
 library.short: # the longest packages first
 	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
 		./drivers/rueidis ./...
@@ -64,7 +68,7 @@ elections.short: # on few stores
 	$(GOTEST) -C internal/testing/trials/everystore $(SHORT) -p 1 ./stored ./elections ./soak
 allocations.short: # with garbage collected as usual
 	GOGC=100 $(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single
-$(TESTED:%=%.short): %.short: # the tests of one module
+$(TESTED:%=%.short) $(ADAPTERS:%=%.short): %.short: # the tests of one module
 	$(GOTEST) -C $* $(SHORT) -p 2 ./...
 
 # Under the race detector, two of the parts run at once, with one package each: most packages keep both processors busy
@@ -78,14 +82,10 @@ REST = $$(go list ./... | sed 's,^github.com/golocker/locker,.,' | grep -vxF $(p
 # Trials and benchmarks run beside nothing else: clients and servers need the processors in time.
 TRIALS = internal/testing/trials
 RACED = $(filter-out $(TRIALS) $(OUTSIDE),$(TESTED)) $(ADAPTERS)
-test-long: ## all tests under the race detector, with each driver, the newest dependencies, the benchmarks; FULL=1
-	@scripts/need-redis.sh
-	@scripts/need-postgres.sh
-	@scripts/need-node.sh
-	@scripts/need-mariadb.sh
+test-long: servers ## all tests under the race detector, with each driver, the newest dependencies, benchmarks; FULL=1
 	@$(MAKE) --no-print-directory compiled RACE=-race
 	@$(MAKE) --no-print-directory -j 2 $(DRIVERS:%=%.long) rest.long whole.long \
-		$(patsubst %,%.long,$(RACED)) everystore.long processors.long newest.long
+		$(patsubst %,%.long,$(RACED)) everystore.long elections.short processors.long newest.long
 	@$(MAKE) --no-print-directory trials.long bench-smoke
 
 .PHONY: $(DRIVERS:%=%.long) rest.long whole.long $(RACED:%=%.long) trials.long everystore.long processors.long newest.long

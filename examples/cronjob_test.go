@@ -13,6 +13,7 @@ import (
 
 func TestCronjob(t *testing.T) {
 	t.Parallel()
+	buildModule(t, "../cmd/locker")
 	s := redistest.Start(t, "--requirepass", "hunter2")
 	ranByTheFirst(t, url("goredis", s), cronjob(t, url("goredis", s)))
 }

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(binaries)
-		for _, dir := range []string{"quickstart", "config", "fencing", "leader", "cron", "../cmd/locker"} {
+		for _, dir := range []string{"quickstart", "config", "fencing", "leader", "cron"} {
 			if err := build(dir); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return 1

@@ -17,9 +17,7 @@ import (
 
 // A module of a user takes the library and every nested module from a clone, by one command.
 func TestAModuleThatUsesAClone(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-long: go mod tidy reads the modules of all dependencies")
-	}
+	needModules(t)
 	t.Parallel()
 	dir := t.TempDir()
 	const program = `package main
@@ -48,17 +46,26 @@ func main() { _, _ = config.Open(context.Background(), "memory:") }
 	}
 }
 
+// needModules skips a test of other modules than the library's in make test.
+func needModules(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("in make test-long: what other modules depend on takes minutes to compile")
+	}
+}
+
 var building sync.Mutex
 
-// buildModule builds a module's program, unless another test has.
-func buildModule(t *testing.T, module string) {
+// buildModule builds the program in the directory of another module, unless another test has.
+func buildModule(t *testing.T, dir string) {
 	t.Helper()
+	needModules(t)
 	building.Lock()
 	defer building.Unlock()
-	if _, err := os.Stat(filepath.Join(binaries, module)); err == nil {
+	if _, err := os.Stat(filepath.Join(binaries, filepath.Base(dir))); err == nil {
 		return
 	}
-	require.NoError(t, build(module))
+	require.NoError(t, build(dir))
 }
 
 func TestCustomDriver(t *testing.T) {

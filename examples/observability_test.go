@@ -72,11 +72,8 @@ func (p *program) telemetry(t *testing.T) (metrics, events map[string]bool) {
 
 // The example is a module of its own, so that the library does not require exporters and their dependencies.
 func TestObservability(t *testing.T) {
-	if testing.Short() {
-		t.Skip("in make test-long: exporters and the SDK take a minute to compile")
-	}
-	t.Parallel()
 	buildModule(t, "observability")
+	t.Parallel()
 	t.Run("in memory", observesMemory)
 	t.Run("interrupted", observesToTheEnd)
 	t.Run("by OTLP", observesByOTLP)

@@ -82,9 +82,6 @@ func (r redlock) file(t *testing.T, drivers ...string) (path string) {
 // TestRedlocks runs the examples over Redlocks of one, three and five servers, with each driver side by side.
 func TestRedlocks(t *testing.T) {
 	t.Parallel()
-	if !testing.Short() {
-		buildModule(t, "observability")
-	}
 	ss := servers(t, 5)
 	for name, example := range map[string]struct {
 		begin func(t *testing.T, r redlock) *program
@@ -116,12 +113,16 @@ func TestRedlocks(t *testing.T) {
 			func(t *testing.T, r redlock, p *program) { ranOnce(t, len(r.nodes) == 1, p) },
 		},
 		"cronjob": {
-			func(t *testing.T, r redlock) *program { return cronjob(t, r.url()) },
+			func(t *testing.T, r redlock) *program {
+				buildModule(t, "../cmd/locker")
+				return cronjob(t, r.url())
+			},
 			func(t *testing.T, r redlock, p *program) { ranByTheFirst(t, r.url(), p) },
 		},
 		"observability": {
 			// Without a lock that all drivers share, three processes that never pause would take all processor time.
 			func(t *testing.T, r redlock) *program {
+				buildModule(t, "observability")
 				r.shared = true
 				return r.run(t, "observability", "", "-workers", "2", "-for", "3s")
 			},
@@ -133,9 +134,6 @@ func TestRedlocks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == "observability" && testing.Short() {
-				t.Skip("in make test-long, as TestObservability")
-			}
 			t.Parallel()
 			for _, n := range short.Part(t, 1, []int{1, 3, 5}) {
 				rs, ps := make([]redlock, len(drivers)), make([]*program, len(drivers))
