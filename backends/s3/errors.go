@@ -32,6 +32,17 @@ func statusOf(err error) int {
 	return 0
 }
 
+// busy reports whether the server has answered that it did not execute a write, because of other writes: another one of
+// the object is in progress (409), there were too many, or this object takes one per second (429).
+func busy(err error) bool {
+	switch codeOf(err) {
+	case "ConditionalRequestConflict", "OperationAborted":
+		return true
+	}
+	status := statusOf(err)
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
 // explained adds to an error what to do about it, if that is known.
 func (s *Store) explained(err error) error {
 	if advice := s.advice(err); advice != "" {

@@ -19,12 +19,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/golocker/locker/record"
@@ -32,8 +33,9 @@ import (
 
 // Store implements [record.Store]. Versions are ETags. It is safe for concurrent use.
 //
-// Before its first write it probes whether the server keeps conditions: a server that ignores them would grant a lock
-// to everybody. That takes four requests, once. As long as the probe has not succeeded, no write is sent.
+// Before its first write it probes whether the server keeps conditions, also those of writes at the same time: another
+// server would grant one lock to several callers. That takes three requests, and some thirty more if nobody has raced
+// writes in this folder for a day. As long as the probe has not succeeded, no write is sent.
 type Store struct {
 	client *sdk.Client
 	bucket string
@@ -74,8 +76,6 @@ func settings(o *sdk.Options) {
 	// of the text. Requests that require one still have it.
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 	o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-	// S3 answers so while another write is in progress, and not that the condition does not hold.
-	o.Retryer = retry.AddWithErrorCodes(o.Retryer, "ConditionalRequestConflict", "OperationAborted")
 }
 
 // maxText bounds what is read of an object. Records are shorter.
@@ -118,8 +118,52 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 	return s.put(ctx, name, version, text)
 }
 
-// put writes an object if its ETag is version, or if there is none, and version is empty.
+// put sends a write again for as long as the server answers that it has not executed it, and the context has time. So a
+// release waits until an object that takes one write per second takes another one.
 func (s *Store) put(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
+	for n := 0; ; n++ {
+		sent := time.Now()
+		newVersion, err = s.send(ctx, name, version, text)
+		if !busy(err) || !pause(ctx, n, time.Since(sent)) {
+			return newVersion, err
+		}
+	}
+}
+
+// pause waits before a write is sent again, for the n-th time from 0, whose answer took that long. The last time is when
+// there is just enough time for another one. Then pause returns false at once: the last answer says more than that the
+// context has ended. Without a deadline, there are three tries.
+func pause(ctx context.Context, n int, took time.Duration) bool {
+	d := min(200*time.Millisecond, 50*time.Millisecond<<min(n, 2))
+	d = d/2 + rand.N(d/2)
+	if end, ok := ctx.Deadline(); ok {
+		d = min(d, time.Until(end)-took-took/2-5*time.Millisecond)
+	} else if n == 2 {
+		return false
+	}
+	if d <= 0 {
+		return false
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// retryer is that of the client, which leaves to put what it repeats: its own pauses get longer than a call.
+type retryer struct{ aws.Retryer }
+
+// IsErrorRetryable implements aws.Retryer.
+func (r retryer) IsErrorRetryable(err error) bool {
+	return !busy(err) && r.Retryer.IsErrorRetryable(err)
+}
+
+// send writes an object if its ETag is version, or if there is none, and version is empty.
+func (s *Store) send(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
 	key := s.folder + name
 	in := &sdk.PutObjectInput{
 		Bucket: &s.bucket, Key: &key, Body: bytes.NewReader(text), ContentType: aws.String("application/json"),
@@ -129,7 +173,7 @@ func (s *Store) put(ctx context.Context, name, version string, text []byte) (new
 	} else {
 		in.IfMatch = &version
 	}
-	out, err := s.client.PutObject(ctx, in, settings)
+	out, err := s.client.PutObject(ctx, in, settings, func(o *sdk.Options) { o.Retryer = retryer{o.Retryer} })
 	switch {
 	case err == nil:
 		return etag(out.ETag)

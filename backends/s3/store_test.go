@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -142,6 +143,42 @@ func TestRequestsAreRepeated(t *testing.T) {
 	}
 }
 
+// Some servers accept one write of an object per second, and answer that there were too many before they look at the
+// condition of another one. Locks are taken and released, though slowly.
+func TestObjectsThatTakeOneWritePerSecond(t *testing.T) {
+	t.Parallel()
+	const second = 200 * time.Millisecond
+	s := start(t)
+	var mu sync.Mutex
+	last := make(map[string]time.Time)
+	s.answer(func(r *http.Request) *answer {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case r.Method != http.MethodPut:
+		case time.Since(last[r.URL.Path]) < second:
+			return refusal(429, "TooManyRequests")
+		case !s.compared(r):
+			return refusal(412, "PreconditionFailed")
+		default:
+			last[r.URL.Path] = time.Now()
+		}
+		return nil
+	})
+	for range 2 {
+		l := s.lockClient(t)
+		for range 3 {
+			lease, err := l.Lock(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(lease.Extend(t.Context()), lease.Unlock(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // A lock is one object in the folder. An acquisition takes a read and a write, or only the write if the same process
 // has released the lock, and extensions and releases take a write. Nothing is listed or deleted.
 func TestRequestsAndObjects(t *testing.T) {
@@ -162,7 +199,7 @@ func TestRequestsAndObjects(t *testing.T) {
 		}
 		s.set(func() { s.seen = nil })
 	}
-	want("an acquisition", 5, get, put)
+	want("an acquisition", 1+8+2+3*8+1, get, put)
 	if text := s.text(keyOf("büro 7")); !strings.Contains(text, `"state":"held"`) {
 		t.Errorf("the object is %q", text)
 	}
