@@ -41,7 +41,7 @@
 //     handler may still run. It has the lock until it returns, so the retry is put off.
 //
 // asynq's ErrorHandler is told of each task that is put off. Such an error matches locker.ErrHeld or
-// locker.ErrUnavailable.
+// locker.ErrUnavailable. The latter is also logged, as a warning of slog.Default, because asynq itself says nothing.
 //
 // # What happens on a loss
 //

@@ -26,25 +26,41 @@
 //
 //   - jobs have names that differ: gocron.WithName;
 //   - the schedule names the same times on all instances. That of CronJob and OneTimeJob does, and of DailyJob,
-//     WeeklyJob and MonthlyJob with an interval of one, if all schedulers have the same gocron.WithLocation.
-//     DurationJob counts from the start of the process, unless the job has
-//     gocron.WithStartAt(gocron.WithStartDateTimePast(time.Now().Truncate(interval))). DurationRandomJob,
-//     WithIntervalFromCompletion and WithStartImmediately have no ticks that others share;
+//     WeeklyJob and MonthlyJob with an interval of one, if all schedulers have the same gocron.WithLocation. With a
+//     longer interval, give the job the same gocron.WithStartAt on all instances. DurationJob has a rule of its own,
+//     see below. DurationRandomJob has no ticks, and neither has the first run of any other job with
+//     gocron.WithStartImmediately;
 //   - a run that somebody asks for with RunNow is of no tick. Give its job gocron.WithDisabledDistributedJobLocker.
 //
-// If the Locker returns an error, gocron skips the run, and tells nobody but the listener gocron.AfterLockError. The
-// error matches once.ErrElsewhere if another instance has the tick, which is usual, once.ErrTooLate if the instance is
-// later than the window of a minute, [ErrNoTick] if the run is of no tick, and locker.ErrUnavailable if the store is
-// down. gocron does not ask again, so such a tick is missed unless another instance gets through. Package
-// middleware/retry asks again. gocron plans the next run of the job only when the Locker has answered, so an instance
-// misses the ticks that fall due meanwhile. retry.For limits that time.
+// # Jobs that count from the start of the process
+//
+// A DurationJob is due at other times on each instance: those of a job of five minutes may be 12:01:07, 12:06:07 on
+// one, and 12:03:30, 12:08:30 on another. Here its ticks are the multiples of the interval, such as 12:00 and 12:05,
+// and the first instance that is due after one runs it: once per interval in the whole fleet. So two runs are an
+// interval apart while the same instance does it, and from nearly nothing to two intervals where another one goes on.
+// The lock of a tick is kept for the interval and a minute, whatever once.Window says. An instance that has just
+// started is first due an interval later, so an instance that is started again sooner than that never runs the job.
+//
+// A job that is to run at the multiples themselves has
+// gocron.WithStartAt(gocron.WithStartDateTimePast(time.Now().Truncate(interval))), which is also what an interval of
+// more than 22 hours needs, and a restart guard that does not allow locks of that length.
+//
+// # Errors
+//
+// If the Locker returns an error, gocron skips the run, and tells nobody but the listener gocron.AfterLockError.
+// Therefore the error is logged, as a warning of slog.Default. It matches once.ErrElsewhere if another instance has the
+// tick, which is usual and not logged, once.ErrTooLate if the instance is later than the window, [ErrNoTick] if the run
+// is of no tick, and locker.ErrUnavailable if the store is down. gocron does not ask again, so such a tick is missed
+// unless another instance gets through. Package middleware/retry asks again. gocron plans the next run of the job only
+// when the Locker has answered, so an instance misses the ticks that fall due meanwhile. retry.For limits that time.
 //
 // # Loss and crashes
 //
 // The lock is renewed while the job runs. If it is lost nevertheless, the job is not told: gocron gives each run the
-// same context. This does little harm, because nobody runs the tick when its window is over. The tick of an instance
-// that crashes is not run again. The next tick has another lock, so a job may overlap with itself on another instance;
-// gocron.WithSingletonMode prevents this within one. Such a job takes a lock in it, or runs under an election.
+// same context. A warning is logged when the run has ended. This does little harm, because nobody runs the tick when
+// its window is over. The tick of an instance that crashes is not run again. The next tick has another lock, so a job
+// may overlap with itself on another instance; gocron.WithSingletonMode prevents this within one. Such a job takes a
+// lock in it, or runs under an election.
 //
 // # By election
 //

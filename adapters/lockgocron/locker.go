@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -20,6 +21,10 @@ const (
 	// kept is among how many times that a job is due the present one is looked for. gocron may still have some that
 	// are over.
 	kept = 4
+
+	// longest is up to which interval a DurationJob that counts from the start of the process has shared ticks: the
+	// lock of a tick lasts for the whole interval and the window, and no lock may last for longer than locker.MaxTTL.
+	longest = 22 * time.Hour
 )
 
 // ErrNoTick means that the scheduler has no time at which the job is due now, or none that other instances share.
@@ -47,47 +52,93 @@ func (k *Locker) Attach(s gocron.Scheduler) { k.scheduler = s }
 
 // Lock claims the present tick of a job. gocron calls it before a run, and Unlock of the result after it. Unlock heeds
 // no end of its context, because gocron ends it when the scheduler stops.
+//
+// gocron tells nobody of an error of Lock or Unlock. So both are logged as warnings with slog.Default, unless another
+// instance has claimed the tick, or the context has ended.
 func (k *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+	lease, err := k.claim(ctx, job)
+	if err != nil {
+		if !errors.Is(err, once.ErrElsewhere) && ctx.Err() == nil {
+			slog.Default().WarnContext(ctx, "gocron skips a run of a job", "job", job, "error", err)
+		}
+		return nil, err
+	}
+	return &claimed{lease, job}, nil
+}
+
+// claimed is the lock of a run.
+type claimed struct {
+	locker.Lease
+	job string
+}
+
+// Unlock overrides that of the lease.
+func (c *claimed) Unlock(ctx context.Context) error {
+	err := c.Lease.Unlock(ctx)
+	if err != nil {
+		slog.Default().WarnContext(ctx, "a job of gocron has lost its lock", "job", c.job, "error", err)
+	}
+	return err
+}
+
+func (k *Locker) claim(ctx context.Context, job string) (locker.Lease, error) {
 	type answer struct {
 		tick time.Time
+		opts []once.Option
 		err  error
 	}
 	asked := make(chan answer, 1)
 	go func() { // a scheduler that stops its jobs answers nobody, and waits for them
-		tick, err := k.tick(job)
-		asked <- answer{tick, err}
+		tick, opts, err := k.tick(job)
+		asked <- answer{tick, opts, err}
 	}()
 	select {
 	case a := <-asked:
 		if a.err != nil {
 			return nil, &locker.Error{Op: "once", Key: job, Err: a.err}
 		}
-		return once.Claim(ctx, k.locker, job, a.tick, k.opts...)
+		return once.Claim(ctx, k.locker, job, a.tick, a.opts...)
 	case <-ctx.Done():
 		return nil, &locker.Error{Op: "once", Key: job, Err: context.Cause(ctx)}
 	}
 }
 
-// tick returns the time that the schedule of a job names for the run that begins: the latest one that has come.
-func (k *Locker) tick(name string) (tick time.Time, err error) {
+// tick returns the tick of the run that begins, and the options for its claim.
+func (k *Locker) tick(name string) (time.Time, []once.Option, error) {
 	job, err := k.find(name)
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, nil, err
 	}
-	due, err := job.NextRuns(kept)
+	dates, err := job.NextRuns(kept)
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, nil, err
 	}
+	var due time.Time // the latest one that has come
 	now := k.now().Add(early)
-	for _, t := range due {
-		if t.After(tick) && !t.After(now) {
-			tick = t
+	for _, t := range dates {
+		if t.After(due) && !t.After(now) {
+			due = t
 		}
 	}
-	if tick.IsZero() {
-		return time.Time{}, fmt.Errorf("%w: it is due later", ErrNoTick)
+	if due.IsZero() {
+		return time.Time{}, nil, fmt.Errorf("%w: it is due later", ErrNoTick)
 	}
-	return tick, nil
+	every, regular := job.Schedule().(gocron.DurationJobSchedule)
+	begin := due
+	if regular {
+		begin = due.Truncate(every.Duration)
+	}
+	switch {
+	case !begin.Equal(due) && every.Duration <= longest: // of this instance alone
+		window := once.Window(every.Duration + once.DefaultWindow)
+		return begin.Truncate(time.Millisecond), append(k.opts[:len(k.opts):len(k.opts)], window), nil
+	case !begin.Equal(due) && due.Nanosecond() != 0:
+		return time.Time{}, nil, fmt.Errorf("%w: with an interval of more than %v, it is due at times that no other "+
+			"instance shares: use gocron.CronJob, or WithStartAt", ErrNoTick, longest)
+	case due.Nanosecond()%int(time.Millisecond) != 0:
+		return time.Time{}, nil, fmt.Errorf("%w: it is due at %v, which no other instance shares", ErrNoTick, due)
+	}
+	return due, k.opts, nil
 }
 
 // find returns the job of a name.
@@ -108,7 +159,7 @@ func (k *Locker) find(name string) (found gocron.Job, err error) {
 		return nil, gocron.ErrJobNotFound
 	}
 	if _, random := found.Schedule().(gocron.DurationRandomJobSchedule); random {
-		return nil, fmt.Errorf("%w: it is due at random", ErrNoTick)
+		return nil, fmt.Errorf("%w: it is due at random: use gocron.DurationJob", ErrNoTick)
 	}
 	return found, nil
 }

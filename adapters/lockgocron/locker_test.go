@@ -3,6 +3,7 @@ package lockgocron_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"strings"
 	"testing"
@@ -98,6 +99,7 @@ func TestWhichRunsHaveATick(t *testing.T) {
 		schedule gocron.JobDefinition
 		opts     []gocron.JobOption
 		late     time.Duration
+		wait     time.Duration // longer than usual
 		act      func(s gocron.Scheduler) error
 		want     error // nil: the job runs
 		text     string
@@ -106,12 +108,20 @@ func TestWhichRunsHaveATick(t *testing.T) {
 			schedule: gocron.DurationJob(interval),
 			opts:     startAt(gocron.WithStartDateTimePast(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))),
 		},
-		"from the start": {schedule: gocron.DurationJob(interval), want: locker.ErrInvalid, text: "a whole millisecond"},
+		"from the start": {schedule: gocron.DurationJob(interval)},
+		"from the start, with an interval that is too long for a lock": {
+			schedule: gocron.DurationJob(interval + 24*time.Hour), wait: 24 * time.Hour, want: lockgocron.ErrNoTick,
+			text: "use gocron.CronJob",
+		},
+		"aligned, with such an interval": {
+			schedule: gocron.DurationJob(24 * time.Hour), wait: 24 * time.Hour,
+			opts: startAt(gocron.WithStartDateTimePast(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))),
+		},
 		"at random": {
 			schedule: gocron.DurationRandomJob(interval, interval+1), want: lockgocron.ErrNoTick, text: "at random",
 		},
 		"at once": {
-			schedule: hourly(), opts: startAt(gocron.WithStartImmediately()), want: locker.ErrInvalid, text: "millisecond",
+			schedule: hourly(), opts: startAt(gocron.WithStartImmediately()), want: lockgocron.ErrNoTick, text: "shares",
 		},
 		"by hand": {
 			schedule: hourly(), act: func(s gocron.Scheduler) error { return s.Jobs()[0].RunNow() },
@@ -136,7 +146,7 @@ func TestWhichRunsHaveATick(t *testing.T) {
 						w.Error(err)
 					}
 				}
-				time.Sleep(interval + 2*time.Minute)
+				time.Sleep(tt.wait + interval + 2*time.Minute)
 				w.stop(s)
 				ran := w.times()[1]
 				if tt.want == nil {
@@ -152,6 +162,67 @@ func TestWhichRunsHaveATick(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Instances that were started at different times, and whose clocks differ, are due at different times. Each interval of
+// a DurationJob has one run in all of them, also when the one that was always the first stops.
+func TestDurationJobRunsOncePerInterval(t *testing.T) {
+	withFleet(t, func(w *fleet) {
+		const interval = 5 * time.Minute
+		var all []gocron.Scheduler
+		for n := range 3 {
+			time.Sleep(70*time.Second + time.Microsecond)
+			c := newClock(time.Duration(n-1)*2*time.Second, 0)
+			all = append(all, w.claiming(c, gocron.DurationJob(interval), func() {
+				w.runs(c.Now().Truncate(interval))
+				time.Sleep(50 * time.Millisecond)
+			}))
+		}
+		time.Sleep(101*interval + 10*time.Second)
+		w.stop(all[0]) // which is due first after each multiple of the interval
+		time.Sleep(100 * interval)
+		w.stop(all[1:]...)
+		if got := w.times()[1]; got < 200 || got > 201 || len(w.times()) != 1 {
+			w.Errorf("of 201 intervals, so many ran so often: %v", w.times())
+		}
+		for _, err := range w.refused {
+			if !errors.Is(err, once.ErrElsewhere) {
+				w.Error(err)
+			}
+		}
+	})
+}
+
+// gocron tells nobody of these errors.
+func TestSkippedRunsAndLossesAreLogged(t *testing.T) {
+	var log strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	withFleet(t, func(w *fleet) {
+		store := lockertest.NewStore()
+		w.backend = store
+		one := w.claiming(newClock(0, 0), minutely(), func() {
+			tick := time.Now()
+			if err := store.Lose(w.Context(), "report@"+tick.UTC().Format(time.RFC3339)); err != nil {
+				w.Error(err)
+			}
+			time.Sleep(40 * time.Second) // the loss is noticed meanwhile
+		})
+		other := w.claiming(newClock(-time.Second, 0), minutely(), func() {})
+		time.Sleep(time.Minute + 50*time.Second)
+		w.stop(one, other)
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "has lost its lock") {
+			w.Errorf("after a loss: %s", got)
+		}
+		log.Reset()
+		third := w.claiming(newClock(0, 0), gocron.DurationRandomJob(time.Minute, time.Minute+1), func() {})
+		time.Sleep(time.Minute + 30*time.Second)
+		w.stop(third)
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the run is of no tick") {
+			w.Errorf("without a tick: %s", got)
+		}
+	})
 }
 
 func TestNotAttached(t *testing.T) {

@@ -47,7 +47,12 @@
 // Aborted, because nothing was sent yet. A stream may have sent messages, which stand. It sends and receives no more:
 // SendMsg and RecvMsg fail, also a RecvMsg that waits for the client. When the handler returns, the stream ends with
 // Aborted. A process that stood still may have overlapped with another call. Where that would do harm, pass the fencing
-// token to the resource. Losses are logged by middleware/logging.
+// token to the resource.
+//
+// # Logs
+//
+// gRPC logs no errors of calls. So a call that cannot have its lock for another reason than another call or its key,
+// and one that has lost it, are logged as warnings with slog.Default.
 //
 // To stop a program, call GracefulStop of the server first, and then close the Locker.
 package lockgrpc

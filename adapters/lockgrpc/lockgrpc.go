@@ -3,9 +3,12 @@ package lockgrpc
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/golocker/locker"
 )
@@ -96,11 +99,17 @@ func (g *guard) do(ctx context.Context, key string, f func(ctx context.Context))
 	})
 	switch {
 	case !called:
-		return g.refusal(ctx, err)
+		err = g.refusal(ctx, err)
 	case errors.Is(err, locker.ErrLost):
-		return lost(err)
+		err = lost(err)
+	default:
+		return nil
 	}
-	return nil
+	// gRPC logs no errors of calls. What the client can help is only for the client.
+	if code := status.Code(err); !errors.Is(err, locker.ErrHeld) && ctx.Err() == nil && code != codes.InvalidArgument {
+		slog.Default().WarnContext(ctx, "a call has no lock", "code", code.String(), "error", err)
+	}
+	return err
 }
 
 // stream is the stream of a handler that has the lock. Once the lock is lost, it carries no more messages.

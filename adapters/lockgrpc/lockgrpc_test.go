@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +95,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := &world{T: t}
+			log := logs(t)
 			l := failing{&locker.Error{Op: "lock", Key: key, Err: tt.err}}
 			_, err := w.callAs(t.Context(), l, w.unexpected, lockgrpc.Wait(tt.wait))
 			w.refused(err, tt.code, tt.delay)
@@ -103,8 +105,21 @@ func TestRefusals(t *testing.T) {
 			if !errors.Is(err, tt.err) || !strings.Contains(err.Error(), key) {
 				t.Errorf("interceptors see %v", err)
 			}
+			silent := errors.Is(tt.err, locker.ErrHeld) || tt.code == codes.InvalidArgument // only for the client
+			if logged := log.Len() > 0; logged == silent {
+				t.Errorf("logged %q", log)
+			}
 		})
 	}
+}
+
+// logs returns what is logged from now until the test ends.
+func logs(t *testing.T) *strings.Builder {
+	var text strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return &text
 }
 
 // A call waits for its turn, until the time is over or the client gives up.

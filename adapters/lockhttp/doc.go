@@ -49,7 +49,12 @@
 //   - A connection that was hijacked is the handler's own. It closes it when the context ends.
 //
 // 500 says that the work may have been done in part, or by a process that stood still and overlapped with another
-// request. Where that would do harm, pass the fencing token to the resource. Losses are logged by middleware/logging.
+// request. Where that would do harm, pass the fencing token to the resource.
+//
+// # Logs
+//
+// Answers with 500, and with 503 unless another request has the lock, are logged as warnings with slog.Default, because
+// nobody else has the reason. With [Refuse], the program logs it. A response that is cut off is always logged.
 //
 // # Waiting
 //

@@ -3,6 +3,7 @@ package lockhttp
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -44,7 +45,10 @@ func New(
 	l locker.Locker, key func(r *http.Request) string, opts ...Option,
 ) func(next http.Handler) http.Handler {
 	m := middleware{locker: l, key: key}
-	m.write = func(w http.ResponseWriter, _ *http.Request, f Refusal) {
+	m.write = func(w http.ResponseWriter, r *http.Request, f Refusal) {
+		if f.Status >= http.StatusInternalServerError && !errors.Is(f.Err, locker.ErrHeld) && r.Context().Err() == nil {
+			slog.Default().WarnContext(r.Context(), "a request has no lock", "status", f.Status, "error", f.Err)
+		}
 		http.Error(w, http.StatusText(f.Status), f.Status)
 	}
 	for _, opt := range opts {

@@ -3,6 +3,7 @@ package lockhttp_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -88,6 +89,7 @@ func TestRefusals(t *testing.T) {
 // The same, as the store and the Client say it.
 func TestRefusalsOfAStore(t *testing.T) {
 	inVirtualTime(t, func(w *world) {
+		log := logs(w.T)
 		lease := w.lock()
 		time.Sleep(1500 * time.Millisecond)
 		w.answers(w.send(w.unexpected), http.StatusConflict, "9") // 8.5 s are left
@@ -110,7 +112,21 @@ func TestRefusalsOfAStore(t *testing.T) {
 			}
 		}
 		w.free()
+		// What the client can help is only for the client.
+		if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "status=503") ||
+			!strings.Contains(got, "status=500") {
+			w.Errorf("logged %q", got)
+		}
 	})
+}
+
+// logs returns what is logged from now until the test ends.
+func logs(t *testing.T) *strings.Builder {
+	var text strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return &text
 }
 
 // A request waits for its turn. One whose turn does not come in time is asked to come again.

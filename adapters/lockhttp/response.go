@@ -3,6 +3,7 @@ package lockhttp
 import (
 	"bufio"
 	"errors"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -109,6 +110,7 @@ func (r *response) end(lost error) {
 	case r.status == 0:
 		r.replace(lost)
 	default:
+		slog.Default().Warn("a request has lost its lock in the middle of its response", "error", lost)
 		panic(http.ErrAbortHandler) // the server closes the connection, or resets the stream of HTTP/2
 	}
 }

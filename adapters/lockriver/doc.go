@@ -27,7 +27,7 @@
 //     snoozes of its metadata counts them.
 //   - If the store of the locks is unavailable, the job is snoozed as well. It was not called, and if it failed
 //     instead, an outage of some minutes would discard all jobs that have few attempts. River logs snoozes only for
-//     debugging, so watch the Locker, by middleware/logging or the metrics of middleware/tracing.
+//     debugging, so these are logged as warnings with slog.Default.
 //   - A key that cannot be used, and a Locker that is closed, fail the job. River reports that to its ErrorHandler,
 //     counts the attempt, and retries the job.
 //   - The lock is released when the job returns or panics, also after its timeout or a cancellation, and before River

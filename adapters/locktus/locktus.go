@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	"github.com/tus/tusd/v2/pkg/handler"
@@ -37,7 +38,10 @@ type lock struct {
 func (k *lock) Lock(ctx context.Context, requestUnlock func()) error {
 	lease, err := k.of.locker.Lock(ctx, k.id)
 	if err != nil {
-		return answer(err)
+		if err = answer(err); errors.Is(err, errUnavailable) { // tusd logs the answer alone
+			slog.Default().WarnContext(ctx, "an upload cannot have its lock", "error", err)
+		}
+		return err
 	}
 	k.lease = lease
 	wanted := locker.Wanted(lease)

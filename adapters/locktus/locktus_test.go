@@ -3,6 +3,7 @@ package locktus_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -167,7 +168,11 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(w *world) {
+				log := logs(w.T)
 				_, err := w.lock(tt.before(w), w.a)
+				if logged := log.Len() > 0; logged != (tt.status == http.StatusServiceUnavailable) {
+					t.Errorf("logged %q", log)
+				}
 				if !errors.Is(err, tt.is) {
 					t.Errorf("%v does not match %v", err, tt.is)
 				}
@@ -181,6 +186,15 @@ func TestErrors(t *testing.T) {
 			})
 		})
 	}
+}
+
+// logs returns what is logged from now until the test ends.
+func logs(t *testing.T) *strings.Builder {
+	var text strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return &text
 }
 
 func TestAClosedLockerIsUnavailable(t *testing.T) {

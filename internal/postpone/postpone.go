@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -39,7 +40,8 @@ func (e *Error) Unwrap() error { return e.Err }
 //
 //   - an [*Error], if the lock is held or the store is unavailable. job was not called. It is to be tried again after
 //     pause, or if pause is not positive, when the lock ends unless its holder renews it. Up to half of that is added
-//     at random, because jobs that were put off together would come back together.
+//     at random, because jobs that were put off together would come back together. If the store is unavailable, a
+//     warning is logged with slog.Default, because queues say nothing about jobs that are put off.
 //   - another error of the Locker, if trying again does not help or ctx has ended. job was not called.
 //   - the error of job, joined with one that matches locker.ErrLost if the lock was lost while job ran.
 //
@@ -64,7 +66,11 @@ func Do(
 	case called, ctx.Err() != nil:
 		return err
 	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrUnavailable):
-		return &Error{err, after(err, pause)}
+		off := &Error{err, after(err, pause)}
+		if !errors.Is(err, locker.ErrHeld) {
+			slog.Default().WarnContext(ctx, "a job cannot have its lock", "error", off)
+		}
+		return off
 	}
 	return err
 }

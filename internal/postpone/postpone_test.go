@@ -3,6 +3,7 @@ package postpone_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +141,7 @@ func TestTimesDiffer(t *testing.T) {
 
 func TestAnOutagePutsTheJobOff(t *testing.T) {
 	in(t, func(w *world) {
+		log := logs(w.T) // queues say nothing
 		w.store.Down()
 		called, err := w.do(w.Context(), time.Second, succeed)
 		w.putOff(err, locker.ErrUnavailable, time.Second, 1500*time.Millisecond)
@@ -150,7 +152,19 @@ func TestAnOutagePutsTheJobOff(t *testing.T) {
 		if called, err := w.do(w.Context(), 0, succeed); !called || err != nil {
 			w.Error(called, err)
 		}
+		if got := log.String(); strings.Count(got, "a job cannot have its lock") != 1 || !strings.Contains(got, key) {
+			w.Errorf("logged %q", got)
+		}
 	})
+}
+
+// logs returns what is logged from now until the test ends.
+func logs(t *testing.T) *strings.Builder {
+	var text strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return &text
 }
 
 // What does not pass by itself is an error of the job, so that somebody learns of it.
