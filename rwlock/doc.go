@@ -49,7 +49,7 @@
 // one. So hooks of package lockertrace are those of the first one, even if its own Lock has failed meanwhile, but for
 // Lost, which is called for each, and for the first one as long as others have the slot. A middleware below that
 // decides by such values decides for all.
-// Newcomers share the slot while nobody waits for it, and at most for a twentieth of the TTL or half a second:
+// Newcomers share the slot, however long those before them read, as long as no writer waits for it:
 //
 //   - For 50 ms after it was acquired, they share it in any case. If the readers had to wait for it, it is 10 ms.
 //   - After that, memory and etcd tell at once that somebody waits; see locker.Wanted. On etcd, the first newcomer asks
@@ -58,16 +58,20 @@
 //     Those that come meanwhile share the answer. If nobody waits, newcomers share the slot without another request
 //     until 50 ms after the question. So readers that never pause cost the store up to 20 requests per second and
 //     process.
-//   - NATS does not tell of callers of other processes.
+//   - NATS and stores of records do not tell of callers of other processes. So the next newcomer looks at the gate when
+//     newcomers have shared the slot for a twentieth of the TTL, or half a second. On the other stores, it does that,
+//     too, and when it is told that somebody waits. This takes a round trip or two. If a writer waits, newcomers wait
+//     behind it at the gate. If only readers wait, because all slots are taken, newcomers share the slot for as long as
+//     its TTL, and then wait behind those readers.
 //
-// So a writer that waits for slots is overtaken by newcomers that share one for 50 ms and a round trip, on NATS for
-// half a second. It waits for as long as the last of them holds the slot. On Redlock, the answer of a node may come too
+// So a writer that waits for slots is overtaken by newcomers that share one for 50 ms and two round trips, on NATS and
+// stores of records for half a second. It waits for as long as the last of them holds the slot. On Redlock, the answer of a node may come too
 // late to count, so it may take 50 ms more.
 //
 // Each reader has a Lease of its own. The slot is released when the last one unlocks, and lost for all when it is lost.
 // Readers that share a slot have the same owner value and the same fencing token.
 //
-// At most 64 slots are read at once in the whole fleet. More readers than that wait. The number is a constant, because
+// At most 64 slots are read at once in the whole fleet. More processes than that wait. The number is a constant, because
 // programs that disagree would not exclude each other.
 //
 // Calls with options and locks of LockAll have slots of their own, and so have all calls if the Locker below has

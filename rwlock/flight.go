@@ -133,11 +133,29 @@ func (rw *RWLock) fly(r *readers, f *flight, op, key string, get acquire) {
 		rw.land(r, f, op, k, err, recover())
 	}()
 	ctx := lockertrace.With(f.call.With(f.ctx), &lockertrace.Trace{Lost: func(error) { rw.tell(f) }})
-	if k = rw.ask(ctx, r); k != nil {
+	if k = rw.ask(ctx, r, key); k != nil {
 		f.shared = true
 		return
 	}
-	k, err = rw.get(ctx, rw.group(key, "gate"), get, nil, 1)
+	g := rw.group(key, "gate")
+	if rw.isRead(r) { // a process has one slot, however long its readers read
+		g.Enough = func() bool {
+			if k == nil {
+				k = rw.inherit(r)
+			}
+			f.shared = k != nil
+			return f.shared
+		}
+	}
+	held, failed := get(g, ctx, 1, nil)
+	switch {
+	case k == nil && failed == nil:
+		k = newLocks(held, nil)
+	case k == nil:
+		err = failed
+	case failed == nil:
+		held.Wait() // for the gate
+	}
 }
 
 // land ends f. k is what it has got, with one user.

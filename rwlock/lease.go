@@ -26,16 +26,19 @@ type locks struct {
 	wanted  func() <-chan struct{}
 
 	// The following are guarded by the mu of the RWLock.
-	users int            // leases that have not been unlocked
-	quiet time.Time      // until then, newcomers share them without a question to the store
-	pause time.Duration  // between the last question and quiet
-	told  map[*hold]bool // leases whose Trace is told of a loss, beside that of the one whose request has acquired them
+	users   int            // leases that have not been unlocked
+	looked  time.Time      // when newcomers last looked at the gate
+	blocked time.Time      // since when each look has found the gate taken; zero if the last one has not
+	quiet   time.Time      // until then, newcomers share them without a question to the store
+	pause   time.Duration  // between the last question and quiet
+	told    map[*hold]bool // leases whose Trace is told of a loss, beside that of the one whose request has acquired them
 }
 
 func newLocks(held *slots.Held, intent locker.Lease) *locks {
 	k := &locks{
 		slots: held.Leases, number: held.Slots[0], settle: held.Wait, intent: intent, granted: time.Now(), users: 1,
 	}
+	k.looked = k.granted
 	parts := k.slots
 	if intent != nil {
 		parts = append(slices.Clone(parts), intent)

@@ -12,8 +12,8 @@ import (
 )
 
 // Newcomers share a slot without a question for fresh after the store was asked about it, or soon after a wait for it,
-// because then there are writers. The pause between two questions doubles from there. All in all, they share a slot for
-// a part of the TTL, and for maxShare at most, because some stores tell late that a writer waits, or never.
+// because then there are writers. The pause between two questions doubles from there. Some stores tell late that
+// somebody waits for a slot, or never. So newcomers look at the gate, too, when a part of the TTL is over, or maxShare.
 const (
 	fresh     = 50 * time.Millisecond
 	soon      = 10 * time.Millisecond
@@ -120,21 +120,21 @@ func (rw *RWLock) tidy(key string) {
 
 // join returns the current locks and counts the caller in their users, if a newcomer may share them without a question.
 func (rw *RWLock) join(r *readers) *locks {
-	k, quiet := rw.now(r)
-	if k == nil || k.judge(quiet) != joinNow {
+	k, quiet, looked := rw.now(r)
+	if k == nil || k.judge(quiet, looked) != joinNow {
 		return nil
 	}
 	return rw.use(k)
 }
 
-// now returns the current locks, and until when newcomers share them without a question.
-func (rw *RWLock) now(r *readers) (k *locks, quiet time.Time) {
+// now returns the current locks, until when newcomers share them without a question, and when the gate was looked at.
+func (rw *RWLock) now(r *readers) (k *locks, quiet, looked time.Time) {
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
-	if r.current == nil {
-		return nil, time.Time{}
+	if k = r.current; k != nil {
+		quiet, looked = k.quiet, k.looked
 	}
-	return r.current, r.current.quiet
+	return k, quiet, looked
 }
 
 // use counts a caller in the users of k, and returns k, or nil if the last one has unlocked.
@@ -153,20 +153,21 @@ type verdict int
 
 const (
 	acquireAnew verdict = iota
-	askFirst            // the store knows whether somebody waits for them
+	askFirst            // an Extend tells whether somebody waits for them
+	lookFirst           // the gate tells whether somebody waits for the key
 	joinNow
 )
 
 // judge returns whether a newcomer may share k. It runs hooks, so call it without the mutex.
-func (k *locks) judge(quiet time.Time) verdict {
+func (k *locks) judge(quiet, looked time.Time) verdict {
 	if k.all.Err() != nil {
 		return acquireAnew
 	}
 	if time.Now().Before(quiet) {
 		return joinNow
 	}
-	if k.wanted() == nil || k.isWanted() || k.old() {
-		return acquireAnew
+	if k.wanted() == nil || k.isWanted() || k.late(looked) {
+		return lookFirst
 	}
 	if of, ok := locker.LeaseAs[interface{ AsksWanted() bool }](k.all); ok && of.AsksWanted() {
 		return askFirst
@@ -174,10 +175,15 @@ func (k *locks) judge(quiet time.Time) verdict {
 	return joinNow
 }
 
-// old reports whether newcomers have shared k for long enough.
-func (k *locks) old() bool {
-	l, ok := locker.LeaseAs[interface{ TTL() time.Duration }](k.all)
-	return !ok || time.Since(k.granted) > min(l.TTL()/sharePart, maxShare)
+// late reports whether what was known at seen is too long ago to share k without a look at the gate.
+func (k *locks) late(seen time.Time) bool { return time.Since(seen) > min(k.ttl()/sharePart, maxShare) }
+
+// ttl returns the TTL of the slot, or 0 if it is not known.
+func (k *locks) ttl() time.Duration {
+	if l, ok := locker.LeaseAs[interface{ TTL() time.Duration }](k.all); ok {
+		return l.TTL()
+	}
+	return 0
 }
 
 func (k *locks) isWanted() bool {
@@ -197,26 +203,98 @@ func (k *locks) rest(asked time.Time, pause time.Duration) {
 	}
 }
 
+// calm records that no writer waited at asked, and that the gate was looked at last at looked.
+func (rw *RWLock) calm(k *locks, asked, looked time.Time) {
+	rw.mu.Lock()
+	defer rw.mu.Unlock()
+	k.looked = looked
+	k.rest(asked, 2*k.pause)
+}
+
 // ask returns the current locks, and counts one in their users, if newcomers may share them. It asks the store if that
-// is not known: the answer to Extend says whether somebody waits. If it comes too late, because the last user has
-// unlocked, or not at all, they are not shared.
-func (rw *RWLock) ask(ctx context.Context, r *readers) *locks {
-	k, quiet := rw.now(r)
+// is not known: the answer to Extend says whether somebody waits, and the gate for what. If it comes too late, because
+// the last user has unlocked, or not at all, they are not shared.
+func (rw *RWLock) ask(ctx context.Context, r *readers, key string) *locks {
+	k, quiet, looked := rw.now(r)
 	if k == nil {
 		return nil
 	}
-	switch k.judge(quiet) {
-	case joinNow: // another flight has asked
-		return rw.use(k)
-	case acquireAnew:
-		return nil
-	}
 	asked := time.Now()
-	if err := k.all.Extend(ctx); err != nil || k.isWanted() || k.old() { // the answer may be late
+	verdict := k.judge(quiet, looked)
+	if verdict == askFirst {
+		if err := k.all.Extend(ctx); err != nil {
+			return nil
+		}
+		if verdict = lookFirst; !k.isWanted() && !k.late(asked) {
+			verdict = joinNow
+			rw.calm(k, asked, looked)
+		}
+	}
+	switch verdict {
+	case joinNow: // perhaps another flight has asked
+		return rw.use(k)
+	case lookFirst:
+		return rw.look(ctx, key, k)
+	default:
 		return nil
 	}
+}
+
+// look asks the gate whether newcomers may share k, and counts one in the users of k then. If nobody is known to wait
+// for the slot, it keeps the slot meanwhile, because newcomers would have to acquire another one after the answer.
+func (rw *RWLock) look(ctx context.Context, key string, k *locks) *locks {
+	var kept *hold
+	if !k.isWanted() && rw.use(k) != nil {
+		kept = newHold(rw, shared, key, nil, k)
+	}
+	closed := true
+	defer func() { // also if a middleware or a hook panics
+		if closed && kept != nil {
+			_ = kept.Unlock(ctx)
+		}
+	}()
+	asked := time.Now()
+	if closed = rw.isClosed(ctx, key, k); closed {
+		return nil
+	}
+	rw.calm(k, asked, asked)
+	if kept != nil {
+		return k
+	}
+	return rw.use(k)
+}
+
+// isClosed reports whether newcomers must not share k without the gate, because others wait for the key. Whoever waits
+// for slots has the gate. If it has the intent lock, too, it is a writer, or waits beside an upgradeable holder. A
+// reader that waits, because all slots are taken, gains nothing if newcomers wait as well. But it would wait for ever if
+// those that have slots shared them for ever, so its turn comes when the gate was taken for the TTL of the slot.
+func (rw *RWLock) isClosed(ctx context.Context, key string, k *locks) bool {
+	g := rw.group(key)
+	taken, now := g.Taken(ctx, name(key, "gate"), k.number), time.Now()
 	rw.mu.Lock()
-	k.rest(asked, 2*k.pause)
+	if !taken {
+		k.blocked = time.Time{}
+	} else if k.blocked.IsZero() {
+		k.blocked = now
+	}
+	long := taken && now.Sub(k.blocked) > k.ttl()
 	rw.mu.Unlock()
+	return long || taken && g.Taken(ctx, name(key, "intent"), k.number)
+}
+
+// isRead reports whether readers have the current locks.
+func (rw *RWLock) isRead(r *readers) bool {
+	rw.mu.Lock()
+	defer rw.mu.Unlock()
+	return r.current != nil && r.current.users > 0
+}
+
+// inherit returns the current locks, and counts a caller that has the gate in their users, or nil. Whoever has needed
+// the slot has had the gate before and got the slot. So if it is still held, newcomers may share it.
+func (rw *RWLock) inherit(r *readers) *locks {
+	k, _, _ := rw.now(r)
+	if k == nil || k.all.Err() != nil {
+		return nil
+	}
 	return rw.use(k)
 }

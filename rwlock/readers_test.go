@@ -193,46 +193,150 @@ func (t telling) TryLock(ctx context.Context, key string, opts ...locker.Option)
 	return wrapping{told{wrapping{lease}, t.wanted}}, nil
 }
 
-// If nobody waits for a slot, as far as the store tells, newcomers share it for longer: for a twentieth of the TTL or
-// half a second, and not while somebody waits.
-func TestNewcomersWhileNobodyWaits(t *testing.T) {
+// While nobody waits for the key, newcomers share a slot, whatever its lease tells and however long they do. If a writer
+// waits, they overtake it for as long as its wait is not known: for a twentieth of the TTL or half a second at most.
+func TestNewcomersShareUntilAWriterWaits(t *testing.T) {
 	stores(t, func(w *world) {
-		wanted := make(chan struct{})
+		silent, told := make(chan struct{}), make(chan struct{})
+		close(told)
 		base := locker.Defaults(locker.TTL(20 * time.Second))(w.Client())
 		short := locker.Defaults(locker.TTL(5 * time.Second))(w.Client())
 		for _, tt := range []struct {
-			l      locker.Locker
-			after  time.Duration
-			shares bool
+			l         locker.Locker
+			after     time.Duration
+			overtakes bool
 		}{
 			{base, 40 * time.Millisecond, true},
-			{base, 60 * time.Millisecond, true},
+			{base, 60 * time.Millisecond, !w.Tells && !w.Answers},
+			{telling{base, nil}, 40 * time.Millisecond, true},
 			{telling{base, nil}, 60 * time.Millisecond, false},
-			{telling{base, wanted}, 60 * time.Millisecond, true},
-			{telling{base, wanted}, 450 * time.Millisecond, true},
-			{telling{base, wanted}, 550 * time.Millisecond, false},
-			{telling{short, wanted}, 200 * time.Millisecond, true},
-			{telling{short, wanted}, 300 * time.Millisecond, false},
+			{telling{base, told}, 40 * time.Millisecond, true},
+			{telling{base, told}, 60 * time.Millisecond, false},
+			{telling{base, silent}, 450 * time.Millisecond, true},
+			{telling{base, silent}, 550 * time.Millisecond, false},
+			{telling{short, silent}, 200 * time.Millisecond, true},
+			{telling{short, silent}, 300 * time.Millisecond, false},
 		} {
-			rw := rwlock.New(tt.l)
-			first := w.lock(rw.Shared())
-			time.Sleep(tt.after)
-			second := w.lock(rw.Shared())
-			if shares := first.Token() == second.Token(); shares != tt.shares {
-				w.Errorf("%T after %v: %v", tt.l, tt.after, shares)
+			for _, writes := range []bool{false, true} {
+				rw := rwlock.New(tt.l)
+				first := w.lock(rw.Shared())
+				var writer chan locker.Lease
+				if writes {
+					writer = make(chan locker.Lease)
+					go func() { writer <- w.lock(w.process().Exclusive()) }()
+				}
+				time.Sleep(tt.after)
+				second := make(chan locker.Lease, 1)
+				go func() { second <- w.lock(rw.Shared()) }()
+				time.Sleep(5 * time.Millisecond)
+				if shares := len(second) == 1; shares != (tt.overtakes || !writes) {
+					w.Errorf("%T after %v: a newcomer shares the slot: %v, and a writer waits: %v", tt.l, tt.after, shares, writes)
+				}
+				w.Unlock(first)
+				if len(second) == 1 {
+					read := <-second
+					if read.Token() != first.Token() {
+						w.Errorf("%T after %v: a newcomer has a slot of its own", tt.l, tt.after)
+					}
+					w.Unlock(read)
+					second = nil
+				}
+				if writes {
+					w.Unlock(<-writer)
+				}
+				if second != nil {
+					w.Unlock(<-second)
+				}
 			}
-			w.Unlock(first, second)
 		}
-		rw := rwlock.New(telling{base, wanted})
+		w.empty()
+	})
+}
+
+// A process reads for long, as one that streams does, and new readers come all the time. They stop nobody, and have few
+// slots.
+func TestReadersDoNotStopReaders(t *testing.T) {
+	stores(t, func(w *world) {
+		const processes, read, last = 3, 45 * time.Second, 100 * time.Second
+		slots, bound := map[string]bool{}, 10*time.Millisecond
+		if !w.Queues { // the gate may be taken at that moment
+			bound = time.Second
+		}
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for range processes {
+			rw := w.process()
+			all.Go(func() {
+				for start := time.Now(); time.Since(start) < last; time.Sleep(100 * time.Millisecond) {
+					all.Go(func() {
+						called := time.Now()
+						lease := w.lock(rw.Shared())
+						if took := time.Since(called); took > bound {
+							w.Errorf("a reader waited for %v, and there is no writer", took)
+						}
+						mu.Lock()
+						slots[lease.Token()] = true
+						mu.Unlock()
+						time.Sleep(read)
+						w.Unlock(lease)
+					})
+				}
+			})
+		}
+		all.Wait()
+		if len(slots) > processes {
+			w.Errorf("%d processes that read had %d slots", processes, len(slots))
+		}
+		w.empty()
+	})
+}
+
+// All slots are taken, and a reader waits for one. Those that share a slot share it with newcomers. The reader has its
+// turn, although the newcomers never pause.
+func TestAReaderThatWaitsDoesNotStopReaders(t *testing.T) {
+	stores(t, func(w *world) {
+		var long []locker.Lease
+		for range 63 {
+			long = append(long, w.lock(w.process().Shared(), locker.Label("long")))
+		}
+		rw := w.process()
 		first := w.lock(rw.Shared())
-		close(wanted)
-		fresh := w.lock(rw.Shared())
-		time.Sleep(60 * time.Millisecond)
-		later := w.lock(rw.Shared())
-		if first.Token() != fresh.Token() || first.Token() == later.Token() {
-			w.Error("somebody waits, and a newcomer shares a slot that is not fresh, or not one that is")
+		waits := w.waiting(w.process().Shared()) // for a second
+		second := w.lock(rw.Shared())
+		w.Unlock(first)
+		if first.Token() != second.Token() {
+			w.Error("a newcomer had a slot of its own")
 		}
-		w.Unlock(first, fresh, later)
+		done := make(chan struct{})
+		var all sync.WaitGroup
+		for i := range 2 { // one of them always reads
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 500 * time.Millisecond)
+				for lease := second; ; lease = w.lock(rw.Shared()) {
+					if lease != second || i > 0 {
+						time.Sleep(900 * time.Millisecond)
+					}
+					if lease != second {
+						w.Unlock(lease)
+					}
+					select {
+					case <-done:
+						return
+					default:
+					}
+				}
+			})
+		}
+		time.AfterFunc(time.Second, func() { w.Unlock(second) })
+		start := time.Now()
+		lease := <-waits
+		if took := time.Since(start); took > 2*ttl+5*time.Second {
+			w.Errorf("a reader waited for %v, while others shared a slot", took)
+		}
+		w.Unlock(lease)
+		close(done)
+		all.Wait()
+		w.Unlock(long...)
 		w.empty()
 	})
 }

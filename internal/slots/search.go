@@ -226,6 +226,9 @@ func (s *search) wait(opts []locker.Option) error {
 		s.gates = append(s.gates, l)
 		s.watch(l, gate)
 	}
+	if s.group.Enough != nil && s.group.Enough() {
+		return nil
+	}
 	asked := time.Now()
 	held, err := s.group.step(s.ctx, s.n, nil, opts)
 	if faulty(s.ctx, err) {

@@ -38,6 +38,10 @@ type Group struct {
 	// the others only after a while.
 	Together bool
 
+	// Enough is nil, or reports to Lock, which has the gates then, that the caller needs no place any more. Lock returns
+	// none if so.
+	Enough func() bool
+
 	// Explain returns what it means for a call that a place, or a gate, was found held. The text of an error says that
 	// instead. If Explain is nil, the text names the holder of that lock.
 	Explain func(gate bool, held *locker.HeldError) string
@@ -116,7 +120,7 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 	for tries := 0; ; tries++ {
 		var held *Held
 		err := errors.ErrUnsupported
-		if tries == 0 { // later, it would cost a request more to find out that the store still fails
+		if tries == 0 && g.Enough == nil { // later, it would cost a request more to find out that the store still fails
 			held, err = g.first(ctx, n, opts)
 		}
 		switch {
@@ -261,6 +265,30 @@ func (g *Group) first(ctx context.Context, n int, opts []locker.Option) (*Held, 
 	}
 	Release(ctx, held.Leases...)
 	return nil, g.keptLost()
+}
+
+// Taken reports whether somebody has the gate, or does not answer that nobody has it. The caller has the given place. So
+// the step that asks for this place, behind the gate, acquires nothing.
+func (g *Group) Taken(ctx context.Context, gate string, place int) bool {
+	own := g.Slots[place]
+	ask := locker.Many{Keys: []string{own}, N: 1, Gates: []string{gate}}
+	got, err := locker.TryLockMany(ctx, g.Locker, ask, slotOptions(nil)...)
+	var of *locker.Error
+	switch {
+	case err == nil: // the place was lost
+		Release(ctx, got...)
+		return true
+	case errors.Is(err, locker.ErrHeld):
+		return !errors.As(err, &of) || of.Key != own
+	case !errors.Is(err, errors.ErrUnsupported):
+		return true
+	}
+	l, err := g.Locker.TryLock(ctx, gate, gateOptions(nil)...)
+	if err != nil {
+		return true
+	}
+	Release(ctx, l)
+	return false
 }
 
 // keptLost returns an error if the caller has lost what it has of the key.
