@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	natsclient "github.com/nats-io/nats.go"
@@ -69,6 +70,23 @@ func firstSeq(t time.Time) uint64 { return uint64(t.UnixMicro()) / locker.MaxFen
 // of the server and of the machine that has asked for the bucket may differ by that much.
 const creation = time.Hour
 
+// versionOf returns the format of a bucket of locks, by the subjects on which the server tells of its messages. It
+// returns an empty text if that is no such bucket.
+func (b *backend) versionOf(c jetstream.StreamConfig) string {
+	if c.RePublish == nil {
+		return ""
+	}
+	version, found := strings.CutSuffix(c.RePublish.Destination, "."+b.name+".>")
+	if !found {
+		return ""
+	}
+	if version == "locker" {
+		return "v1"
+	}
+	version, _ = strings.CutPrefix(version, "locker.")
+	return version
+}
+
 // misfit says what in the settings of an existing bucket makes it unfit for locks, and what to do.
 func (b *backend) misfit(info *jetstream.StreamInfo) error {
 	c, want := info.Config, b.config()
@@ -76,7 +94,11 @@ func (b *backend) misfit(info *jetstream.StreamInfo) error {
 		return &advised{errors.New(what), fmt.Sprintf(fix, args...)}
 	}
 	off := int64(c.FirstSeq) - int64(firstSeq(info.Created))
-	switch {
+	switch version := b.versionOf(c); {
+	case version != "" && version != format:
+		return is(fmt.Sprintf("its format is %s, and that of this program is %s", version, format),
+			"use a program of the release that made it, or another bucket; or stop all its programs, and delete it with "+
+				"nats stream rm %s", c.Name)
 	case c.Sealed || c.NoAck:
 		return is("it takes no changes, or does not acknowledge them", "set sealed and no_ack to false")
 	case c.MaxMsgsPerSubject != 1:

@@ -173,7 +173,7 @@ accounts {
     users: [{user: owner, password: owner}], jetstream: enabled
     exports: [
       { service: "$JS.API.STREAM.INFO.KV_locker" }, { service: "$JS.API.STREAM.MSG.GET.KV_locker" }
-      { service: "$KV.locker.>" }, { stream: "locker.locker.>" }
+      { service: "$KV.locker.>" }, { stream: "locker.v2.locker.>" }
     ]
   }
   GUEST {
@@ -183,7 +183,7 @@ accounts {
       { service: { account: OWNER, subject: "$JS.API.STREAM.MSG.GET.KV_locker" }
         to: "theirs.STREAM.MSG.GET.KV_locker" }
       { service: { account: OWNER, subject: "$KV.locker.>" }, to: "theirs.$KV.locker.>" }
-      { stream: { account: OWNER, subject: "locker.locker.>" } }
+      { stream: { account: OWNER, subject: "locker.v2.locker.>" } }
     ]
   }
 }
@@ -230,7 +230,7 @@ func TestBucketsOfOneNameDoNotWakeEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	heard := make(chan *natsclient.Msg, 1000) // what a waiter for this lock is told at the hub
-	if _, err := dial(t, hub.URL()).ChanSubscribe("locker.locker.lock=3Ak", heard); err != nil {
+	if _, err := dial(t, hub.URL()).ChanSubscribe("locker.v2.locker.lock=3Ak", heard); err != nil {
 		t.Fatal(err)
 	}
 	attempts := make(chan struct{}, 1000)

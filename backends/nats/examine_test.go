@@ -49,7 +49,7 @@ authorization { users: [
 	bucket := func(name string, change func(c *jetstream.StreamConfig)) {
 		c := nats.StreamConfig()
 		c.Name, c.Subjects = "KV_"+name, []string{"$KV." + name + ".>"}
-		c.RePublish.Source, c.RePublish.Destination = c.Subjects[0], "locker."+name+".>"
+		c.RePublish.Source, c.RePublish.Destination = c.Subjects[0], "locker.v2."+name+".>"
 		change(&c)
 		if _, err := js.CreateStream(context.Background(), c); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ authorization { users: [
 		"nats://admin:p@": {"ok connection: connected to", "ok bucket: locker is fit", "ok replicas: "},
 		"nats://none:p@":  {`fail bucket: `, `"$JS.API.STREAM.INFO.KV_locker"`, "fix: grant this right"},
 		"nats://untold:p@": {"ok bucket", "warn messages: waiters are not notified",
-			"fix: allow the user to subscribe to locker.locker.>"},
+			"fix: allow the user to subscribe to locker.v2.locker.>"},
 		"nats://admin:wrong@":                   {"fail connection: ", "Authorization Violation; fix: correct the user"},
 		"nats://admin:p@?bucket=unacknowledged": {"fail bucket: ", "fix: set sealed and no_ack to false"},
 		"nats://admin:p@?bucket=early":          {"fail bucket: ", "fix: use another bucket, made with the right first_seq"},

@@ -224,7 +224,7 @@ func TestForgedMessagesTakeNoLock(t *testing.T) {
 		w := waits(t, nats.NewBackend(s.js), name)
 		seq := s.record(w.key, "held", keeps, 0)
 		w.finds(locker.ErrHeld, name+", before it")
-		m := &natsclient.Msg{Subject: strings.Replace(s.backend.Subject(w.key), "$KV.", "locker.", 1), Header: forged}
+		m := &natsclient.Msg{Subject: strings.Replace(s.backend.Subject(w.key), "$KV.", "locker.v2.", 1), Header: forged}
 		m.Header.Set("Nats-Sequence", strconv.FormatUint(seq+1, 10))
 		if err := s.js.Conn().PublishMsg(m); err != nil {
 			t.Fatal(err)
@@ -251,7 +251,7 @@ func TestTheTimeOfARecordBeginsWhenItIsSent(t *testing.T) {
 			w := waits(t, nats.NewBackend(s.js), fmt.Sprint(nonce, n))
 			seq := s.record(w.key, "held", keeps, 0)
 			w.finds(locker.ErrHeld, nonce+", before the announcement")
-			m := natsclient.NewMsg(strings.Replace(s.backend.Subject(w.key), "$KV.", "locker.", 1))
+			m := natsclient.NewMsg(strings.Replace(s.backend.Subject(w.key), "$KV.", "locker.v2.", 1))
 			m.Header.Set("Locker-State", "extended")
 			m.Header.Set("Locker-TTL", strconv.Itoa(int(ttl.Milliseconds())))
 			m.Header.Set("Nats-Sequence", strconv.FormatUint(seq+1, 10))

@@ -222,7 +222,7 @@ func TestBucketsThatDoNotFit(t *testing.T) {
 		return jetstream.StreamConfig{
 			Name: "KV_" + name, Subjects: []string{subjects}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
 			AllowMsgTTL: true, FirstSeq: nats.FirstSeq(time.Now()),
-			RePublish: &jetstream.RePublish{Source: subjects, Destination: "locker." + name + ".>", HeadersOnly: true},
+			RePublish: &jetstream.RePublish{Source: subjects, Destination: "locker.v2." + name + ".>", HeadersOnly: true},
 		}
 	}
 	n := 0
@@ -248,6 +248,12 @@ func TestBucketsThatDoNotFit(t *testing.T) {
 		},
 		"allow_direct": func(c *jetstream.StreamConfig) { c.AllowDirect = true },
 		"republish":    func(c *jetstream.StreamConfig) { c.RePublish = nil },
+		"its format is v1, and that of this program is v2": func(c *jetstream.StreamConfig) {
+			c.RePublish.Destination = strings.Replace(c.RePublish.Destination, "v2.", "", 1)
+		},
+		"its format is v3, and that of this program is v2": func(c *jetstream.StreamConfig) {
+			c.RePublish.Destination = strings.Replace(c.RePublish.Destination, "v2", "v3", 1)
+		},
 	} {
 		n++
 		name := fmt.Sprint("fit", n) // the files of a bucket that was deleted may be there for a while
@@ -276,7 +282,7 @@ func TestBucketsWhoseTokensCouldFall(t *testing.T) {
 	for n, off := range []time.Duration{0, -30 * 24 * time.Hour, 400 * 24 * time.Hour, -time.Minute, time.Minute} {
 		c := nats.StreamConfig()
 		c.Name, c.Subjects = fmt.Sprint("KV_first", n), []string{fmt.Sprint("$KV.first", n, ".>")}
-		c.RePublish.Source, c.RePublish.Destination = c.Subjects[0], fmt.Sprint("locker.first", n, ".>")
+		c.RePublish.Source, c.RePublish.Destination = c.Subjects[0], fmt.Sprint("locker.v2.first", n, ".>")
 		c.FirstSeq = nats.FirstSeq(time.Now().Add(off))
 		if off == 0 {
 			c.FirstSeq = 0

@@ -323,8 +323,14 @@ func publishPrefix(o jetstream.JetStreamOptions) string {
 // subjects is what the subjects of the bucket begin with.
 func (b *backend) subjects() string { return "$KV." + b.name + "." }
 
-// told is what the subjects begin with on which the server tells of stored messages.
-func (b *backend) told() string { return "locker." + b.name + "." }
+// format is the version of what a bucket means: how many tokens a sequence number owns, and what messages say. Buckets
+// of version 1 were told of without a version, on locker.BUCKET.>, until shortly before the first release.
+const format = "v2"
+
+// told is what the subjects begin with on which the server tells of stored messages. They are in the settings of the
+// bucket, and have its version. So programs that know another version refuse the bucket, also those that look for none:
+// see misfit.
+func (b *backend) told() string { return "locker." + format + "." + b.name + "." }
 
 // toldOf returns the subject on which the server tells of the messages stored on subject.
 func (b *backend) toldOf(subject string) string {
