@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,7 +20,14 @@ type AllLease struct {
 	keys  []string
 	parts []Lease // in the order of keys
 
+	// Err does not ask thousands of locks each time. A lease of a Client tells when it ends, unless its time is over.
+	telling []*lease      // behind those of parts that end with such a lease
+	silent  []Lease       // the other parts
+	ended   atomic.Uint64 // how many of telling have told
+
 	mu       sync.Mutex
+	seen     uint64        // what ended was before all parts were last asked
+	sure     time.Time     // the time of no lease in telling is over before
 	done     chan struct{} // closed when err is set
 	watching bool          // the parts are watched, to close done
 	wanted   *wanted       // nil until the first call of Wanted
@@ -40,8 +48,18 @@ func NewAllLease(parts ...Lease) *AllLease {
 		parts: parts, done: make(chan struct{}), unlocking: make(chan struct{}, 1),
 		released: make([]bool, len(parts)), failed: make([]error, len(parts)),
 	}
+	var tell context.CancelFunc = func() { a.ended.Add(1) }
 	for _, part := range parts {
 		a.keys = append(a.keys, part.Key())
+		l, ok := LeaseAs[*lease](part)
+		if ok = ok && (part == Lease(l) || part.Done() == l.Done()); !ok { // middleware may end its lease before
+			a.silent = append(a.silent, part)
+			continue
+		}
+		a.telling = append(a.telling, l)
+		if !l.atEnd(&tell) {
+			tell()
+		}
 	}
 	return a
 }
@@ -146,24 +164,34 @@ func (a *AllLease) Err() error { return a.finish(nil) }
 // for which the lease has ended, now or before, or nil if it is still held. It asks the parts without holding mu,
 // because they run the hooks of the program.
 func (a *AllLease) finish(reason error) error {
+	seen, asked := a.ended.Load(), a.silent
 	a.mu.Lock()
-	err := a.err
+	err, sure := a.err, a.sure
+	if seen != a.seen || left(sure) <= 0 {
+		asked = a.parts
+	}
 	a.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	for _, part := range a.parts {
+	for _, part := range asked {
 		if lost := part.Err(); lost != nil {
 			reason = &Error{"hold", part.Key(), lost}
 			break
 		}
 	}
-	if reason == nil {
+	if reason == nil && len(asked) == len(a.silent) {
 		return nil
+	}
+	for i, l := range a.telling {
+		if end := l.end(); i == 0 || end.Before(sure) {
+			sure = end
+		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.err == nil {
+	a.seen, a.sure = seen, sure
+	if a.err == nil && reason != nil {
 		a.err = reason
 		close(a.done)
 	}
@@ -211,8 +239,13 @@ func (a *AllLease) ask(op string, request func(i int, part Lease) error) error {
 //
 // At most 1,024 locks are released at the same time. If the store does not answer, each further 10,000 locks take a
 // second more.
-func (a *AllLease) Unlock(ctx context.Context) error {
-	_ = a.finish(ErrUnlocked)
+func (a *AllLease) Unlock(ctx context.Context) (err error) {
+	defer func() { err = a.unlock(ctx) }() // also if a hook panics
+	return a.finish(ErrUnlocked)
+}
+
+// unlock releases the locks of a lease that has ended.
+func (a *AllLease) unlock(ctx context.Context) error {
 	bound := time.NewTimer(releaseBound)
 	defer bound.Stop()
 	select {

@@ -440,3 +440,114 @@ func TestAllLeaseAsksItsPartsWithoutItsMutex(t *testing.T) {
 		t.Fatal("it waits for itself")
 	}
 }
+
+// counted counts the questions to the leases of a Locker whether they have ended.
+type counted struct {
+	locker.Lease
+	asked *int
+}
+
+func (c counted) Err() error           { *c.asked++; return c.Lease.Err() }
+func (c counted) Unwrap() locker.Lease { return c.Lease }
+
+// Err of ten thousand locks is called in each loop of the work under them, by its context.
+func TestErrOfAnAllLeaseAsksNoLockEachTime(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		const n, times = 100, 1000
+		var keys []string
+		for i := range n {
+			keys = append(keys, fmt.Sprint(i))
+		}
+		s := newStore()
+		c := locker.NewClient(stepping{s})
+		asked := 0
+		lease := mustLockAll(t, parted{c, func(l locker.Lease) locker.Lease { return counted{l, &asked} }}, keys,
+			locker.TTL(ttl))
+		held, cancel := locker.WithLease(t.Context(), lease)
+		defer cancel()
+		asked = 0
+		for range times {
+			if lease.Err() != nil || held.Err() != nil {
+				t.Fatal(lease.Err())
+			}
+			time.Sleep(ttl / times)
+		}
+		if asked > 3*n { // the end that was known is over once or twice
+			t.Errorf("%d questions to %d locks in %d calls", asked, n, 2*times)
+		}
+
+		s.on("extend", unavailable)
+		time.Sleep(ttl)
+		wantErr(t, lease.Err(), locker.ErrLost)
+		wantErr(t, held.Err(), context.Canceled)
+		_ = lease.Unlock(t.Context())
+		_ = c.Close()
+	})
+}
+
+// However a lock ends, the next question of the same goroutine learns of it.
+func TestErrOfAnAllLeaseLearnsOfEachEnd(t *testing.T) {
+	for what, end := range map[string]func(t *testing.T, c *locker.Client, part locker.Lease){
+		"unlocked": func(t *testing.T, _ *locker.Client, part locker.Lease) { mustUnlock(t, part) },
+		"closed":   func(_ *testing.T, c *locker.Client, _ locker.Lease) { _ = c.Close() },
+		"over":     func(t *testing.T, _ *locker.Client, _ locker.Lease) { locker.SleepMachine(t)(ttl) },
+		"gone": func(t *testing.T, c *locker.Client, part locker.Lease) {
+			if _, err := c.ForceRelease(t.Context(), part.Key(), ""); err != nil {
+				t.Fatal(err)
+			}
+			wantErr(t, locker.Verify(t.Context(), part), locker.ErrLost)
+		},
+	} {
+		for name, wrap := range map[string]func(l locker.Lease) locker.Lease{
+			"":                  func(l locker.Lease) locker.Lease { return l },
+			", behind a lease":  func(l locker.Lease) locker.Lease { return counted{l, new(int)} },
+			", behind a Permit": func(l locker.Lease) locker.Lease { return struct{ locker.Lease }{l} },
+		} {
+			t.Run(what+name, func(t *testing.T) {
+				virtual.Test(t, func(t *testing.T) {
+					c := locker.NewClient(memory.NewBackend())
+					var parts []locker.Lease
+					for _, key := range []string{"a", "b", "c"} {
+						parts = append(parts, mustLock(t, c, key, locker.TTL(ttl)))
+					}
+					lease := locker.NewAllLease(wrap(parts[0]), wrap(parts[1]), wrap(parts[2]))
+					if err := lease.Err(); err != nil {
+						t.Error(err)
+					}
+					end(t, c, parts[1])
+					if lease.Err() == nil {
+						t.Error("the lease goes on")
+					}
+					_ = c.Close()
+				})
+			})
+		}
+	}
+}
+
+// stopping is a Lease that ends when its middleware says so.
+type stopping struct {
+	locker.Lease
+	done chan struct{}
+}
+
+func (s stopping) Done() <-chan struct{} { return s.done }
+func (s stopping) Unwrap() locker.Lease  { return s.Lease }
+func (s stopping) Err() error {
+	if isDone(s) {
+		return locker.ErrUnlocked
+	}
+	return s.Lease.Err()
+}
+
+func TestErrOfAnAllLeaseAsksMiddlewareThatEndsALease(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		part := stopping{mustLock(t, c, "a"), make(chan struct{})}
+		lease := locker.NewAllLease(part, mustLock(t, c, "b"))
+		if err := lease.Err(); err != nil {
+			t.Error(err)
+		}
+		close(part.done)
+		wantErr(t, lease.Err(), locker.ErrUnlocked)
+	})
+}

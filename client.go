@@ -101,7 +101,8 @@ func (c *Client) join() bool {
 // If the store does not answer, Close may take some seconds: the backend's own timeout, which is 5 s by default, and a
 // second more on Redis, where releases that were not answered get one more try.
 //
-// Closing twice is harmless. The second call waits for the first to end and returns nil.
+// If a hook panics, Close panics with that value in the end. Closing twice is harmless. The second call waits for the
+// first to end and returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -118,8 +119,16 @@ func (c *Client) Close() error {
 	grants := slices.Clone(c.schedule.grants)
 	c.mu.Unlock()
 
+	var panicked any // in a hook, which must not keep the others from theirs, nor the backend from its Close
+	defer func() {
+		if panicked != nil {
+			panic(panicked)
+		}
+	}()
 	for _, g := range grants {
-		_ = g.finish(nil, &LostError{Reason: LostClosed})
+		if p := recovered(func() { _ = g.finish(nil, &LostError{Reason: LostClosed}) }); panicked == nil {
+			panicked = p
+		}
 	}
 	idle := make(chan struct{})
 	go func() {
@@ -143,6 +152,13 @@ func (c *Client) Close() error {
 	if err != nil {
 		return fmt.Errorf("locker: close: %w", err)
 	}
+	return nil
+}
+
+// recovered calls f, and returns what it has panicked with, or nil.
+func recovered(f func()) (panicked any) {
+	defer func() { panicked = recover() }()
+	f()
 	return nil
 }
 

@@ -53,16 +53,19 @@ func TryDo(ctx context.Context, l Locker, key string, f func(ctx context.Context
 func under(ctx context.Context, lease Lease, f func(ctx context.Context) error) (err error) {
 	held, cancel := WithLease(ctx, lease)
 	defer func() {
-		lost := lease.Err()
-		cancel()
-		unlocked := lease.Unlock(ctx)
-		if errors.Is(lost, ErrLost) && !errors.Is(unlocked, ErrLost) {
-			err = errors.Join(err, &Error{"do", lease.Key(), lost})
-		}
-		if errors.Is(unlocked, ErrUnavailable) {
-			unlocked = &Error{"unlock", lease.Key(), &unknownRelease{unlocked}}
-		}
-		err = errors.Join(err, unlocked)
+		var lost error
+		defer func() { // also if Err panics in a hook
+			cancel()
+			unlocked := lease.Unlock(ctx)
+			if errors.Is(lost, ErrLost) && !errors.Is(unlocked, ErrLost) {
+				err = errors.Join(err, &Error{"do", lease.Key(), lost})
+			}
+			if errors.Is(unlocked, ErrUnavailable) {
+				unlocked = &Error{"unlock", lease.Key(), &unknownRelease{unlocked}}
+			}
+			err = errors.Join(err, unlocked)
+		}()
+		lost = lease.Err()
 	}()
 	return f(held)
 }

@@ -105,6 +105,25 @@ func (l *lease) Extend(ctx context.Context, opts ...Option) error {
 	})
 }
 
+// end returns when the lease ends if it is not extended. It may be later than that once Extend has set another TTL.
+func (l *lease) end() time.Time {
+	l.grant.mu.Lock()
+	defer l.grant.mu.Unlock()
+	end, _ := l.grant.end()
+	return end
+}
+
+// atEnd has f called when the lease ends. It returns false if the lease has ended.
+func (l *lease) atEnd(f *context.CancelFunc) bool {
+	l.grant.mu.Lock()
+	defer l.grant.mu.Unlock()
+	if l.err != nil {
+		return false
+	}
+	l.grant.asking = append(l.grant.asking, f)
+	return true
+}
+
 // keep ends the hand-overs of the grant, unless l has ended.
 func (l *lease) keep() {
 	if q := l.grant.queue; q != nil && l.Err() == nil {

@@ -38,17 +38,17 @@ func (m *mutex) Lock() {
 		if m.take(lease) {
 			return
 		}
-		_ = lease.Unlock(context.Background())
 	}
 }
 
 // take makes lease that of the goroutine that calls. It waits if another one has lost the lock and has not unlocked it.
-// It returns false if lease is lost by then.
+// It unlocks lease, and returns false, if it is lost by then.
 func (m *mutex) take(lease Lease) (taken bool) {
 	m.mine <- struct{}{}
 	defer func() {
 		if !taken { // also if a hook panics
 			<-m.mine
+			_ = lease.Unlock(context.Background())
 		}
 	}()
 	if lease.Err() != nil {
@@ -64,8 +64,12 @@ func (m *mutex) Unlock() {
 		panic("locker: unlock of an unlocked mutex")
 	}
 	m.lease = nil
-	defer func() { <-m.mine }() // also if a hook panics
-	if err := errors.Join(lease.Err(), lease.Unlock(context.Background())); errors.Is(err, ErrLost) {
-		panic(&Error{"unlock", m.key, err})
-	}
+	var lost error
+	defer func() { // also if Err panics in a hook
+		defer func() { <-m.mine }()
+		if err := errors.Join(lost, lease.Unlock(context.Background())); errors.Is(err, ErrLost) {
+			panic(&Error{"unlock", m.key, err})
+		}
+	}()
+	lost = lease.Err()
 }

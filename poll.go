@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 )
 
@@ -75,7 +74,7 @@ func (c *Client) heldByItself(key string, o options, err error) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !slices.ContainsFunc(c.schedule.grants, func(g *grant) bool { return g.req.Key == key }) {
+	if c.schedule.byKey[key] == nil {
 		return err
 	}
 	return fmt.Errorf("held by this process: %w", err)

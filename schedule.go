@@ -27,8 +27,9 @@ const (
 // schedule has the grants that a Client holds, and knows when to renew them. One timer serves all grants, and runs only
 // while there are any. Only renewals in flight have goroutines. The schedule is guarded by the mu of the Client.
 type schedule struct {
-	grants   byDue // all that are held
-	inFlight int   // number of renewals in flight
+	grants   byDue             // all that are held
+	byKey    map[string]*grant // the last one of each key
+	inFlight int               // number of renewals in flight
 	timer    *time.Timer
 	wake     time.Time     // when the timer fires; zero if it is not set
 	tick     time.Duration // the timer fires at least this often, to compare the clocks
@@ -47,6 +48,10 @@ func (s *schedule) add(g *grant, due time.Time) {
 	s.uses(g, g.req.TTL)
 	g.due = due
 	heap.Push(&s.grants, g)
+	if s.byKey == nil {
+		s.byKey = make(map[string]*grant)
+	}
+	s.byKey[g.req.Key] = g
 	s.arm(earlier(due, g.start.Add(s.tick)))
 }
 
@@ -61,6 +66,9 @@ func (s *schedule) uses(g *grant, ttl time.Duration) {
 func (s *schedule) remove(g *grant) {
 	if g.pos >= 0 {
 		heap.Remove(&s.grants, g.pos)
+	}
+	if s.byKey[g.req.Key] == g {
+		delete(s.byKey, g.req.Key)
 	}
 }
 

@@ -114,13 +114,7 @@ func (l *lease) heed() {
 		queues.ignore(l)
 		stop()
 	}
-	g.mu.Lock()
-	ended := l.err != nil
-	if !ended {
-		g.asking = append(g.asking, &end)
-	}
-	g.mu.Unlock()
-	if ended {
+	if !l.atEnd(&end) {
 		end()
 	}
 }

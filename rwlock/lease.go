@@ -195,8 +195,15 @@ func (l *hold) ask(ctx context.Context, op string, request func(ctx context.Cont
 }
 
 // Unlock releases the locks if nobody shares them any more.
-func (l *hold) Unlock(ctx context.Context) error {
-	ended := l.finish(locker.ErrUnlocked, false)
+func (l *hold) Unlock(ctx context.Context) (err error) {
+	var ended error
+	defer func() { err = l.unlock(ctx, ended) }() // also if a hook panics
+	ended = l.finish(locker.ErrUnlocked, false)
+	return nil
+}
+
+// unlock is Unlock for a lease that has ended, for the given reason.
+func (l *hold) unlock(ctx context.Context, ended error) error {
 	first, last := l.leave()
 	switch {
 	case l.wasPassed() || !first && !last:

@@ -231,6 +231,55 @@ func TestPanicOfAHook(t *testing.T) {
 	})
 }
 
+// alarming has leases whose Err panics once, as a hook does that learns there of a loss.
+type alarming struct {
+	locker.Locker
+	on *bool
+}
+
+func (a alarming) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	l, err := a.Locker.Lock(ctx, key, opts...)
+	return alarm{l, a.on}, err
+}
+
+func (a alarming) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	l, err := a.Locker.TryLock(ctx, key, opts...)
+	return alarm{l, a.on}, err
+}
+
+type alarm struct {
+	locker.Lease
+	on *bool
+}
+
+func (a alarm) Err() error {
+	if *a.on {
+		*a.on = false
+		panic("boom")
+	}
+	return a.Lease.Err()
+}
+
+func TestHookThatPanicsAtUnlockLeavesNoLock(t *testing.T) {
+	stores(t, func(w *world) {
+		on := false
+		rw := rwlock.New(alarming{w.Client(), &on})
+		for _, l := range []locker.Locker{rw.Shared(), rw.Exclusive(), rw.Upgradeable()} {
+			lease := w.lock(l)
+			func() {
+				defer func() {
+					if recover() != "boom" {
+						w.Error("the panic is gone")
+					}
+				}()
+				on = true
+				_ = lease.Unlock(w.Context())
+			}()
+			w.empty()
+		}
+	})
+}
+
 // An error names the operation and the key of the caller.
 func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
 	stores(t, func(w *world) {

@@ -79,7 +79,7 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 // have had it meanwhile. It matches locker.ErrUnavailable if the store has not answered: the release then goes on in
 // the background, or the lock ends with its TTL. It matches locker.ErrUnlocked if the name is not locked. The name is
 // free for other goroutines in any case.
-func (s *Storage) Unlock(ctx context.Context, name string) error {
+func (s *Storage) Unlock(ctx context.Context, name string) (err error) {
 	s.mu.Lock()
 	mine, lease := s.find(name)
 	if lease != nil {
@@ -89,14 +89,17 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 	if lease == nil {
 		return &locker.Error{Op: "unlock", Key: name, Err: locker.ErrUnlocked}
 	}
-	defer s.forget(name, mine) // also if a hook panics
-	lost := lease.Err()
-	err := lease.Unlock(ctx)
-	if errors.Is(lost, locker.ErrLost) && !errors.Is(err, locker.ErrLost) {
-		// The store may have had the lock until now, or may not have answered.
-		err = errors.Join(&locker.Error{Op: "unlock", Key: name, Err: lost}, err)
-	}
-	return err
+	var lost error
+	defer func() { // also if Err panics in a hook
+		defer s.forget(name, mine)
+		err = lease.Unlock(ctx)
+		if errors.Is(lost, locker.ErrLost) && !errors.Is(err, locker.ErrLost) {
+			// The store may have had the lock until now, or may not have answered.
+			err = errors.Join(&locker.Error{Op: "unlock", Key: name, Err: lost}, err)
+		}
+	}()
+	lost = lease.Err()
+	return nil
 }
 
 // RenewLockLease implements certmagic.LockLeaseRenewer. certmagic calls it at the beginning of each attempt to obtain a

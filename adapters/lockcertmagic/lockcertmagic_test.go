@@ -157,6 +157,36 @@ func TestUnlockReportsALoss(t *testing.T) {
 	}
 }
 
+// alarming has leases whose Err panics, as a hook does that learns there of a loss.
+type alarming struct{ locker.Locker }
+
+func (a alarming) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	l, err := a.Locker.Lock(ctx, key, opts...)
+	return alarm{l}, err
+}
+
+type alarm struct{ locker.Lease }
+
+func (alarm) Err() error { panic("boom") }
+
+func TestHookThatPanicsAtUnlockLeavesNoLock(t *testing.T) {
+	inVirtualTime(t, func(w *world) {
+		w.Storage = lockcertmagic.New(&certmagic.FileStorage{Path: "/certificates"}, alarming{w.client()})
+		w.must(w.Lock(w.Context(), name), nil)
+		func() {
+			defer func() {
+				if recover() != "boom" {
+					w.Error("the panic is gone")
+				}
+			}()
+			_ = w.Unlock(w.Context(), name)
+		}()
+		if w.held() {
+			w.Error("the lock is held")
+		}
+	})
+}
+
 func TestUnlockWithoutLock(t *testing.T) {
 	inVirtualTime(t, func(w *world) {
 		w.must(w.Unlock(w.Context(), name), locker.ErrUnlocked)

@@ -1,0 +1,108 @@
+package locker_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/memory"
+)
+
+// traced adds a Trace to each call.
+type traced struct {
+	locker.Locker
+	trace *lockertrace.Trace
+}
+
+func (l traced) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return l.Locker.Lock(lockertrace.With(ctx, l.trace), key, opts...)
+}
+
+func (l traced) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return l.Locker.TryLock(lockertrace.With(ctx, l.trace), key, opts...)
+}
+
+// alarmed returns a Locker over c whose leases call a hook that panics when they are lost.
+func alarmed(c *locker.Client) locker.Locker {
+	return traced{c, &lockertrace.Trace{Lost: func(error) { panic("boom") }}}
+}
+
+// wantPanic calls f, which panics with what the hook of alarmed does.
+func wantPanic(t *testing.T, f func()) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != "boom" {
+			t.Errorf("panic %v", p)
+		}
+	}()
+	f()
+}
+
+// The release of a lock follows a look whether it is lost. The hook that this look calls must not prevent the release.
+func TestHookThatPanicsAtTheEndLeavesNoLock(t *testing.T) {
+	keys := []string{"a", "b", "c"}
+	for name, hold := range map[string]func(ctx context.Context, l locker.Locker, sleep func()){
+		"Do": func(ctx context.Context, l locker.Locker, sleep func()) {
+			_ = locker.Do(ctx, l, "a", func(context.Context) error { sleep(); return nil }, locker.TTL(ttl))
+		},
+		"TryDo": func(ctx context.Context, l locker.Locker, sleep func()) {
+			_ = locker.TryDo(ctx, l, "a", func(context.Context) error { sleep(); return nil }, locker.TTL(ttl))
+		},
+		"Mutex": func(_ context.Context, l locker.Locker, sleep func()) {
+			m := locker.Mutex(l, "a", locker.TTL(ttl))
+			m.Lock()
+			sleep()
+			m.Unlock()
+		},
+		"LockAll": func(ctx context.Context, l locker.Locker, sleep func()) {
+			lease, _ := locker.LockAll(ctx, l, keys, locker.TTL(ttl))
+			sleep()
+			_ = lease.Unlock(ctx)
+		},
+		"Unlock": func(ctx context.Context, l locker.Locker, sleep func()) {
+			lease, _ := l.TryLock(ctx, "a", locker.TTL(ttl))
+			sleep()
+			_ = lease.Unlock(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				s := memory.NewBackend()
+				c := locker.NewClient(s)
+				// While the machine is suspended, the clock of the lock in the store stands still.
+				suspend := locker.SleepMachine(t)
+				wantPanic(t, func() { hold(t.Context(), alarmed(c), func() { suspend(ttl) }) })
+				for _, key := range keys {
+					_, err := s.Acquire(t.Context(), locker.Request{Key: key, Token: "next", TTL: time.Minute})
+					if err != nil {
+						t.Errorf("%s is still taken: %v", key, err)
+					}
+				}
+				_ = c.Close()
+			})
+		})
+	}
+}
+
+func TestHookThatPanicsInCloseStopsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		var leases []locker.Lease
+		for i := range 10 {
+			leases = append(leases, mustLock(t, alarmed(c), fmt.Sprint(i), locker.TTL(ttl)))
+		}
+		wantPanic(t, func() { _ = c.Close() })
+		for _, l := range leases {
+			if !isDone(l) {
+				t.Errorf("Done of %s is open", l.Key())
+			}
+			wantErr(t, l.Err(), locker.ErrLost, locker.ErrClosed)
+		}
+		if !s.closed {
+			t.Error("the backend is open")
+		}
+	})
+}
