@@ -15,8 +15,13 @@ import (
 // The context passed to f ends when the lock is lost; see [WithLease]. f should return soon after that, because nothing
 // prevents it from going on without the lock.
 //
-// A nil error means that f returned nil and held the lock all the time. Otherwise the error is that of Lock, and f was
-// not called, or it joins some of these:
+// A nil error means that f returned nil, and that the store still had the lock for f when it was released. So f has
+// held it all the time. The store is not asked if the lock is handed over to another caller of the [Client]; see
+// [NoLocalHandover]. A nil error then means that the validity was not over, and that the store had answered in the 50
+// ms before. If the lock was deleted, taken by force or forgotten by the store in these 50 ms, somebody else may have
+// held it meanwhile. If that matters, f calls [Verify] before it commits, or shows its fencing token.
+//
+// Otherwise the error is that of Lock, and f was not called, or it joins some of these:
 //
 //   - the error of f,
 //   - one that matches [ErrLost], if the lock was lost while f ran,

@@ -146,6 +146,23 @@ func (g *grant) pass(
 	return g.lease, asking
 }
 
+// check asks the store whether the lock is still held, once the grant cannot be handed over any more. The lease that
+// has it then began without a question to the store, and may be held for long. If the lock was lost before that, its
+// holder should not have to wait for the next renewal to learn of it.
+func (g *grant) check() {
+	v, ok := g.client.backend.(Verifier)
+	g.mu.Lock()
+	l, ttl := g.lease, g.ttl
+	g.mu.Unlock()
+	if !ok || l == &g.first || !g.client.join() {
+		return
+	}
+	defer g.client.background.Done()
+	ctx, cancel := context.WithTimeout(context.Background(), min(ttl/boundPart, maxRenewal))
+	defer cancel()
+	_ = g.ask(ctx, l, &cancel, v.Verify) // which ends the grant if the lock is lost
+}
+
 // over reports whether the grant has ended.
 func (g *grant) over() bool {
 	g.mu.Lock()

@@ -41,11 +41,10 @@ type keyQueue struct {
 	waiting list.List // of *caller
 
 	// The following are guarded by the mutex of queues.
-	local  *grant      // is handed over from caller to caller; nil if a caller is at the front
-	fences int         // how many tokens of local are left
-	ending *time.Timer // ends local
-	alone  bool        // what the caller at the front acquires is not handed over
-	front  terms       // of that caller
+	local  *grant // is handed over from caller to caller; nil if a caller is at the front
+	fences int    // how many tokens of local are left
+	alone  bool   // what the caller at the front acquires is not handed over
+	front  terms  // of that caller
 
 	granted time.Time // when the answer came that the caller at the front has the lock, which is local afterwards
 
@@ -229,7 +228,10 @@ func (q *keyQueue) leave(l *lease) {
 		return
 	}
 	q.local, q.fences = g, g.req.Fences-1
-	q.ending = time.AfterFunc(rest, func() { q.over(g) })
+	time.AfterFunc(rest, func() {
+		q.over(g)
+		g.check()
+	})
 	q.settle()
 }
 
@@ -296,7 +298,6 @@ func (q *keyQueue) over(g *grant) {
 // end ends the hand-overs of local. Call with the mutex held.
 func (q *keyQueue) end() {
 	q.local = nil
-	q.ending.Stop()
 	q.next()
 }
 

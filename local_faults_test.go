@@ -349,3 +349,46 @@ func TestLockIsNotHandedOverOnceCloseHasBegun(t *testing.T) {
 		})
 	}
 }
+
+// The store is not asked at a hand-over, so a lock may have been lost before it. The lease that has it when hand-overs
+// have ended learns of that at once, and not with the next renewal.
+func TestLossBeforeAHandoverIsNoticedSoon(t *testing.T) {
+	for name, tt := range map[string]struct{ lost, handed, waits bool }{
+		"lost":                      {lost: true, handed: true},
+		"lost, and somebody waits":  {lost: true, handed: true, waits: true},
+		"held":                      {handed: true},
+		"lost, and not handed over": {lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			local(t, nil, nil, func(t *testing.T, s *store, c *locker.Client, first locker.Lease, next <-chan granted) {
+				if tt.lost {
+					s.steal(t, first, time.Minute)
+				}
+				lease := first
+				if tt.handed {
+					if err := first.Unlock(t.Context()); err != nil {
+						t.Errorf("the store is not asked at a hand-over, and says %v", err)
+					}
+					lease = handed(t, first, next)
+				}
+				if tt.waits { // callers of other terms end the hand-overs
+					asks(t.Context(), c, "k", locker.NoLocalHandover())
+				}
+				time.Sleep(51 * time.Millisecond)
+				want, questions := error(nil), 0
+				if tt.handed {
+					questions = 1
+				}
+				if tt.lost && tt.handed {
+					want = locker.ErrLost
+				}
+				if err := lease.Err(); !errors.Is(err, want) || s.count("verify") != questions {
+					t.Errorf("%d questions, and the lease: %v", s.count("verify"), err)
+				}
+				if tt.handed && !tt.lost {
+					mustUnlock(t, lease)
+				}
+			})
+		})
+	}
+}

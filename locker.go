@@ -97,7 +97,8 @@ type Lease interface {
 	// end of [MinHold]. Unlock can return nil even after Err has reported a loss, if the lease has expired and the store
 	// still had the lock. docs/safety.md says what a nil error proves on Redlock. If another caller of the Client waits
 	// for the lock, Unlock may hand it over without asking the store; see [NoLocalHandover]. A nil error then means that
-	// the validity of the lease was not over.
+	// the validity of the lease was not over, and that the store had answered for the lock in the 50 ms before. What has
+	// happened to it since then is not known.
 	//
 	// Errors match:
 	//
