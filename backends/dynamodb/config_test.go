@@ -3,6 +3,7 @@ package dynamodb_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -422,4 +423,44 @@ func TestAServerThatComesBack(t *testing.T) {
 		t.Errorf("token %d after %d", next.Fence(), lease.Fence())
 	}
 	steady.Unlock(t, next)
+}
+
+// If the network has forgotten the connections, that costs one request, and not one for each connection.
+func TestForgottenConnectionsCostOneRequest(t *testing.T) {
+	t.Parallel()
+	const many = 6
+	s := dynamotest.Start(t)
+	link := s.NewLink(t)
+	l, err := config.Open(t.Context(), "dynamodb://"+newTable(t, s)+"?timeout=20s&endpoint="+link.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	try := func(key string, limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		_, err := l.TryLock(ctx, key, locker.TTL(time.Hour))
+		return err
+	}
+	resume := link.Hang()
+	done := make(chan error, many)
+	for i := range many {
+		go func() { done <- try(fmt.Sprint("warm", i), time.Minute) }()
+	}
+	for link.Connections() < many {
+		<-time.After(time.Millisecond)
+	}
+	resume()
+	for range many {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	link.Strand()
+	if err := try("first", 200*time.Millisecond); err == nil {
+		t.Fatal("a request on a connection that is lost was answered")
+	}
+	if err := try("second", 15*time.Second); err != nil {
+		t.Errorf("the next request: %v", err)
+	}
 }

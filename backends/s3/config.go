@@ -141,7 +141,7 @@ func (s *Config) open(ctx context.Context, prefix string) (*locker.Client, error
 		}
 		o.UsePathStyle = s.PathStyle
 		o.HTTPClient = &http.Client{
-			Transport: transport,
+			Transport: leaving{transport},
 			// A request is signed for its host. An answer with another one names the region, which is in the error then.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
@@ -181,6 +181,20 @@ func (s *Config) transport(loaded aws.Config) *http.Transport {
 	// A request that was given up does not close a connection of HTTP/2, so that a dead one would be used again.
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: half, PingTimeout: half}
 	return t
+}
+
+// leaving is a transport that, when a request was not answered in time, leaves the connections that no request uses, too:
+// the network may have forgotten them all. Otherwise a lock could be lost by renewals that try one after the other.
+type leaving struct{ *http.Transport }
+
+// RoundTrip implements http.RoundTripper.
+func (l leaving) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := l.Transport.RoundTrip(r)
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() {
+		l.CloseIdleConnections()
+	}
+	return answer, err
 }
 
 // keepCredentials is for how long the Client uses what the program's function for credentials has returned. Other

@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/s3"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // who returns the access key of the last request.
@@ -323,5 +324,38 @@ func TestCredentialsAreKeptForAMinute(t *testing.T) {
 	})
 	if left := time.Until(got.Expires); err != nil || !got.CanExpire || left < 30*time.Second || left > time.Minute {
 		t.Errorf("the credentials are used for %v, %v", left, err)
+	}
+}
+
+// If the network has forgotten the connections, that costs one request, and not one for each connection.
+func TestForgottenConnectionsCostOneRequest(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	relay := testserver.NewRelay(t, strings.TrimPrefix(s.http.URL, "http://"), func() (requests, replies testserver.Side) {
+		return testserver.Side{Read: testserver.Chunks()}, testserver.Side{Read: testserver.Chunks()}
+	})
+	l, err := config.Open(t.Context(), "s3://"+bucket+"?path_style=true&timeout=20s&endpoint=http://"+relay.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	try := func(key string, limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		_, err := l.TryLock(ctx, key, locker.TTL(time.Hour))
+		return err
+	}
+	if err := try("warm", time.Minute); err != nil { // the writes of the probe have a connection each
+		t.Fatal(err)
+	}
+	if n := relay.Connections(); n < 4 {
+		t.Fatalf("%d connections", n)
+	}
+	relay.Strand()
+	if err := try("first", 200*time.Millisecond); err == nil {
+		t.Fatal("a request on a connection that is lost was answered")
+	}
+	if err := try("second", 15*time.Second); err != nil {
+		t.Errorf("the next request: %v", err)
 	}
 }

@@ -25,7 +25,7 @@ type Relay struct {
 	hung     bool // bytes wait
 	refusing bool // connections end at once
 	closed   bool
-	conns    map[net.Conn]bool
+	conns    map[net.Conn]bool // false: silent
 }
 
 // Protocol returns what is done with the requests and the replies of a new connection.
@@ -105,6 +105,23 @@ func (r *Relay) Hang() (resume func()) {
 	return func() { r.Set(func() { r.hung = false }) }
 }
 
+// Strand keeps the connections that there are open, and passes nothing on, as a router does that has forgotten them. New
+// connections work.
+func (r *Relay) Strand() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		r.conns[c] = false
+	}
+}
+
+// Connections returns how many clients are connected.
+func (r *Relay) Connections() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.conns) / 2
+}
+
 // Cut closes all connections.
 func (r *Relay) Cut() {
 	r.mu.Lock()
@@ -170,16 +187,20 @@ func (r *Relay) serve(client net.Conn) {
 	there.Wait()
 }
 
-// carry passes on what comes until a side has ended, and then ends both.
+// carry passes on what comes until a side has ended, and then ends both. A side of a silent connection learns nothing.
 func (r *Relay) carry(to, from net.Conn, side Side) {
-	defer to.Close()
-	defer from.Close()
+	defer func() {
+		if !r.silent(from) {
+			_ = to.Close()
+			_ = from.Close()
+		}
+	}()
 	for in := bufio.NewReader(from); ; {
 		piece, err := side.Read(in)
 		if err != nil {
 			return
 		}
-		switch r.decide(side, piece) {
+		switch r.decide(from, side, piece) {
 		case Cut:
 			return
 		case Drop:
@@ -191,12 +212,22 @@ func (r *Relay) carry(to, from net.Conn, side Side) {
 	}
 }
 
+func (r *Relay) silent(c net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	passes, open := r.conns[c]
+	return open && !passes
+}
+
 // decide waits while the relay hangs.
-func (r *Relay) decide(side Side, piece []byte) Action {
+func (r *Relay) decide(from net.Conn, side Side, piece []byte) Action {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.hung && !r.closed {
 		r.changed.Wait()
+	}
+	if passes, open := r.conns[from]; open && !passes {
+		return Drop
 	}
 	if side.Decide == nil {
 		return Pass
