@@ -35,6 +35,9 @@ func TestOneServer(t *testing.T) {
 		"WaitingHang":   testCallersThatWaitForAConnection,
 		"WrongPassword": testWrongPassword,
 		"Demoted":       testDemotedServer,
+		"Privileged":    testPrivilegedUsersOfAReplica,
+		"OpenChanges":   testSessionsThatWaitForARowEnd,
+		"Forgotten":     testForgottenConnectionsCostOneRequest,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -15,22 +15,24 @@ const (
 	noTable         = 1146
 	unknownVariable = 1193
 	deadlock        = 1213
+	optionPrevents  = 1290
 )
 
 // readOnly has the errors of servers, users and sessions that may not write.
-var readOnly = map[uint16]bool{1290: true, 1792: true, 1836: true}
+var readOnly = map[uint16]bool{optionPrevents: true, 1792: true, 1836: true}
 
 // advice says what to do about errors of the server.
 var advice = map[uint16]string{
-	1040: "raise max_connections of the server, or lower max_conns",
-	1044: "grant the user its rights on this database, or name another",
-	1045: "check the user and the password",
-	1047: "this node of a Galera cluster has lost the others, or is joining them: use another",
-	1049: "name a database that exists, or create it",
-	1054: "this table is not one of locks: name another",
-	1129: "execute FLUSH HOSTS on the server, and raise max_connect_errors: connections to it were cut off",
-	1142: "the user needs the rights to SELECT, INSERT and UPDATE on the table, which has to exist",
-	1290: writable, 1792: writable, 1836: writable,
+	1040:           "raise max_connections of the server, or lower max_conns",
+	1044:           "grant the user its rights on this database, or name another",
+	1045:           "check the user and the password",
+	1047:           "this node of a Galera cluster has lost the others, or is joining them: use another",
+	1049:           "name a database that exists, or create it",
+	1054:           "this table is not one of locks: name another",
+	1129:           "execute FLUSH HOSTS on the server, and raise max_connect_errors: connections to it were cut off",
+	1142:           "the user needs the rights to SELECT, INSERT and UPDATE on the table, which has to exist",
+	1205:           "another session has locked the row or the table: look for a transaction that is not committed, or a backup",
+	optionPrevents: writable, 1792: writable, 1836: writable,
 }
 
 const writable = "locks need a server that takes writes, and not a replica: name the primary"

@@ -1,4 +1,4 @@
-// Package mysql keeps locks in a table of MySQL, MariaDB or a Galera cluster: a row for each, which [package record]
+// Package mysql keeps locks in a table of MySQL or MariaDB: a row for each, which [package record]
 // replaces on the condition that its version is still the one that was read. It takes no locks of the server, such as
 // those of GET_LOCK, which end with their connection.
 //
@@ -20,6 +20,8 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+
+	client "github.com/go-sql-driver/mysql"
 
 	"github.com/golocker/locker/record"
 )
@@ -44,11 +46,13 @@ type Store struct {
 	db      *sql.DB
 	table   string      // with its quotes
 	allowed atomic.Bool // the sessions are as they have to be
+	leave   func()      // closes the connections that no request uses; nil if they are the caller's
 }
 
-// NewStore returns the Store of the rows of a table. The connections of db stay the caller's. They need no settings of
-// their own, except on a Galera cluster: there, wsrep_sync_wait has to be 7. The parameter interpolateParams of the
-// driver saves a round trip for each request.
+// NewStore returns the Store of the rows of a table. The connections of db stay the caller's. On a Galera cluster,
+// wsrep_sync_wait has to be 7. Without innodb_lock_wait_timeout=2 and lock_wait_timeout=2, which are parameters of the
+// driver, too, sessions of requests that were given up go on for 50 seconds while a transaction has locked a row, and may
+// use up the connections of the server. The parameter interpolateParams saves a round trip for each request.
 //
 // It sends nothing. The first request finds out whether the sessions commit each statement, and on Galera whether
 // they wait for other nodes. If not, requests fail.
@@ -65,28 +69,58 @@ func quoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``
 // sql returns a statement about the table.
 func (s *Store) sql(statement string) string { return strings.Replace(statement, "@table", s.table, 1) }
 
+// writes is an expression that is true if the server takes writes. MySQL's super_read_only switches read_only on, too. A
+// server that is read only refuses the statements of most users, but not those of one who has the right to write there
+// nevertheless: such a replica would grant locks beside its primary. A server may become a replica at any time, so each
+// statement has the expression.
+const writes = "CAST(@@global.read_only AS CHAR) IN ('0', 'OFF')"
+
+// errReadOnly is the error with which a server that is read only answers other users.
+var errReadOnly = &client.MySQLError{Number: optionPrevents, Message: "The server is running with the option read_only"}
+
 // Get implements [record.Store]. It locks the row for the moment, although it changes nothing. So it reads what was
 // committed last, whatever the isolation level, and a replica that is read only refuses it. Proxies that send reads to
 // replicas send it to the primary.
 func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
 	err = s.use(ctx, func(c *sql.Conn) error {
-		statement := s.sql("SELECT record, version FROM @table WHERE name = ? FOR UPDATE")
-		return c.QueryRowContext(ctx, statement, []byte(name)).Scan(&text, &version)
+		var primary bool
+		statement := s.sql("SELECT record, version, " + writes + " FROM @table WHERE name = ? FOR UPDATE")
+		err := c.QueryRowContext(ctx, statement, []byte(name)).Scan(&text, &version, &primary)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			return s.writable(ctx, c)
+		case err == nil && !primary:
+			return errReadOnly
+		}
+		return err
 	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, "", nil
+	if err != nil {
+		return nil, "", err
 	}
-	return text, version, err
+	return text, version, nil
+}
+
+// writable returns an error if the server is read only.
+func (s *Store) writable(ctx context.Context, c *sql.Conn) error {
+	var primary bool
+	err := c.QueryRowContext(ctx, "SELECT "+writes).Scan(&primary)
+	if err == nil && !primary {
+		err = errReadOnly
+	}
+	return err
 }
 
 // Create implements [record.Store].
 func (s *Store) Create(ctx context.Context, name string, text []byte) (version string, err error) {
 	version = rand.Text()
 	err = s.use(ctx, func(c *sql.Conn) error {
-		statement := s.sql("INSERT INTO @table (name, version, record) VALUES (?, ?, ?)")
-		_, err := c.ExecContext(ctx, statement, []byte(name), version, text)
-		if number(err) == duplicateKey {
+		statement := s.sql("INSERT INTO @table (name, version, record) SELECT ?, ?, ? FROM DUAL WHERE " + writes)
+		n, err := rows(c.ExecContext(ctx, statement, []byte(name), version, text))
+		switch {
+		case number(err) == duplicateKey:
 			return record.ErrConflict
+		case err == nil && n == 0:
+			return errReadOnly
 		}
 		return err
 	})
@@ -98,18 +132,25 @@ func (s *Store) Create(ctx context.Context, name string, text []byte) (version s
 func (s *Store) Replace(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
 	newVersion = rand.Text()
 	err = s.use(ctx, func(c *sql.Conn) error {
-		statement := s.sql("UPDATE @table SET version = ?, record = ? WHERE name = ? AND version = ?")
-		result, err := c.ExecContext(ctx, statement, newVersion, text, []byte(name), version)
-		if err != nil {
+		statement := s.sql("UPDATE @table SET version = ?, record = ? WHERE name = ? AND version = ? AND " + writes)
+		n, err := rows(c.ExecContext(ctx, statement, newVersion, text, []byte(name), version))
+		if err != nil || n > 0 {
 			return err
 		}
-		n, err := result.RowsAffected()
-		if err == nil && n == 0 {
-			return record.ErrConflict
+		if err := s.writable(ctx, c); err != nil {
+			return err
 		}
-		return err
+		return record.ErrConflict
 	})
 	return newVersion, err
+}
+
+// rows returns how many rows a statement has changed.
+func rows(result sql.Result, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
 }
 
 // tries is how often a request is sent that is rolled back by a deadlock. Nodes of Galera report one if another node
@@ -117,13 +158,19 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 const tries = 5
 
 // use calls request with a connection. It explains errors of the server.
-func (s *Store) use(ctx context.Context, request func(c *sql.Conn) error) error {
+func (s *Store) use(ctx context.Context, request func(c *sql.Conn) error) (err error) {
 	c, err := s.db.Conn(ctx)
 	if err != nil {
 		return s.explain(err)
 	}
-	defer c.Close()
-	if err := s.check(ctx, c); err != nil {
+	defer func() {
+		_ = c.Close()
+		if s.leave != nil && errors.Is(err, context.DeadlineExceeded) {
+			// The network may have forgotten this connection, and then the idle ones, too.
+			s.leave()
+		}
+	}()
+	if err = s.check(ctx, c); err != nil {
 		return s.explain(err)
 	}
 	for range tries {
@@ -149,21 +196,21 @@ func (s *Store) check(ctx context.Context, c *sql.Conn) error {
 	if s.allowed.Load() {
 		return nil
 	}
-	rows, err := c.QueryContext(ctx,
+	found, err := c.QueryContext(ctx,
 		"SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'wsrep_on', 'wsrep_sync_wait')")
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
+	defer found.Close()
 	seen := make(map[string]string)
-	for rows.Next() {
+	for found.Next() {
 		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
+		if err := found.Scan(&name, &value); err != nil {
 			return err
 		}
 		seen[strings.ToLower(name)] = value
 	}
-	if err := rows.Err(); err != nil {
+	if err := found.Err(); err != nil {
 		return err
 	}
 	waits, _ := strconv.Atoi(seen["wsrep_sync_wait"])

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,10 +66,15 @@ func init() {
 			if err != nil {
 				return nil, err
 			}
+			store := NewStore(db, Table(s.Table))
+			store.leave = func() { // of connections that are to be idle, the pool closes those beyond the number
+				db.SetMaxIdleConns(0)
+				db.SetMaxIdleConns(s.maxConns())
+			}
 			own := struct {
 				record.Store
 				io.Closer
-			}{NewStore(db, Table(s.Table)), db}
+			}{store, db}
 			return record.New(own, record.Prefix(prefix), record.Poll(time.Duration(s.Poll)),
 				record.Timeout(time.Duration(s.Timeout))), nil
 		},
@@ -97,7 +103,15 @@ func (s *Config) Pool() (*sql.DB, error) {
 	if err != nil { // there is no port
 		host, c.Addr = strings.Trim(c.Addr, "[]"), c.Addr+":3306"
 	}
-	c.Params = map[string]string{"autocommit": "1"}
+	timeout := time.Duration(s.Timeout)
+	if timeout == 0 {
+		timeout = record.DefaultTimeout
+	}
+	// The server goes on with a request whose connection is closed until it has got its row. So it gives up first.
+	seconds := strconv.Itoa(max(1, int(timeout/2/time.Second)))
+	c.Params = map[string]string{
+		"autocommit": "1", "innodb_lock_wait_timeout": seconds, "lock_wait_timeout": seconds,
+	}
 	c.InterpolateParams = true               // one round trip for each request
 	c.Logger = new(client.NopLogger)         // it would print errors that are returned, too
 	c.AllowCleartextPasswords = s.TLS != nil // as those that cloud providers issue for some minutes
@@ -129,19 +143,18 @@ func (s *Config) Pool() (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config: mysql: %w", err)
 	}
-	timeout := time.Duration(s.Timeout)
-	if timeout == 0 {
-		timeout = record.DefaultTimeout
-	}
 	db := sql.OpenDB(&sessions{connector, timeout})
-	most := s.MaxConns
-	if most == 0 {
-		most = DefaultMaxConns
-	}
-	db.SetMaxOpenConns(most)
-	db.SetMaxIdleConns(most)
+	db.SetMaxOpenConns(s.maxConns())
+	db.SetMaxIdleConns(s.maxConns())
 	db.SetConnMaxLifetime(maxLifetime)
 	return db, nil
+}
+
+func (s *Config) maxConns() int {
+	if s.MaxConns == 0 {
+		return DefaultMaxConns
+	}
+	return s.MaxConns
 }
 
 // named returns c with the name that is checked in the server's certificate.

@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"os"
@@ -28,7 +29,7 @@ func testRoundTrips(t *testing.T, s *mariadbtest.Server) {
 		l    locker.Locker
 		want map[string]int
 	}{
-		{"the first lock", first, map[string]int{"SELECT": 1, "INSERT": 1, "UPDATE": 1}},
+		{"the first lock", first, map[string]int{"SELECT": 2, "INSERT": 1, "UPDATE": 1}},
 		{"a lock after a lock of the same client", first, map[string]int{"UPDATE": 2}},
 		{"a lock after a lock of another client", second, map[string]int{"SELECT": 1, "UPDATE": 2}},
 	} {
@@ -276,6 +277,115 @@ func testDemotedServer(t *testing.T, successor *mariadbtest.Server) {
 	eventually(t, "TryLock on the successor", func() error { return takes(t, l) })
 	if err := lease.Unlock(t.Context()); !errors.Is(err, locker.ErrNotHeld) {
 		t.Errorf("Unlock on a successor that lacks the lock: %v", err)
+	}
+}
+
+// A user who may write on a server that is read only, such as root, gets no lock there, whenever it becomes read only,
+// and the reads of such a server prove nothing.
+func testPrivilegedUsersOfAReplica(t *testing.T, _ *mariadbtest.Server) {
+	s := migrated(t)
+	db := pool(t, s.URL(mariadbtest.Database))
+	for _, params := range []string{"", "?interpolateParams=true"} {
+		own := raw(t, s.Addr(), params)
+		store := mysql.NewStore(own, newTable(t, db))
+		version, err := store.Create(t.Context(), "k", []byte("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			run(t, db, "SET GLOBAL read_only = ON")
+			for what, call := range map[string]func() error{
+				"Get":                     func() error { _, _, err := store.Get(t.Context(), "k"); return err },
+				"Get of nothing":          func() error { _, _, err := store.Get(t.Context(), "l"); return err },
+				"Create":                  func() error { _, err := store.Create(t.Context(), "l", []byte("{}")); return err },
+				"Replace":                 func() error { _, err := store.Replace(t.Context(), "k", version, []byte("{}")); return err },
+				"Replace of a wrong text": func() error { _, err := store.Replace(t.Context(), "k", "no", []byte("{}")); return err },
+			} {
+				err := call()
+				if err == nil || errors.Is(err, record.ErrConflict) || !strings.Contains(err.Error(), "name the primary") {
+					t.Errorf("%s on a server that is read only: %v", what, err)
+				}
+			}
+			run(t, db, "SET GLOBAL read_only = OFF")
+			if version, err = store.Replace(t.Context(), "k", version, []byte("{}")); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, seen, err := store.Get(t.Context(), "l"); err != nil || seen != "" {
+			t.Errorf("what was refused: %q, %v", seen, err)
+		}
+	}
+}
+
+// A server does not notice that a request was given up that waits for a row. Its session ends soon nevertheless, so that
+// those who wait for a lock do not use up the connections of the server while somebody's transaction is open.
+func testSessionsThatWaitForARowEnd(t *testing.T, s *mariadbtest.Server) {
+	db := pool(t, s.URL(mariadbtest.Database))
+	table := newTable(t, db)
+	if _, err := mysql.NewStore(db, table).Create(t.Context(), "k", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Fields(mysql.MigrationSQL(table))[5]
+	tx, err := raw(t, s.Addr(), "").BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("UPDATE " + name + " SET version = 'other'"); err != nil {
+		t.Fatal(err)
+	}
+	store := mysql.NewStore(pool(t, s.URL(mariadbtest.Database)), table)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, _, err := store.Get(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Get with a short context: %v", err)
+	}
+	eventually(t, "the session has ended", func() error { // by default, it waits for 50 seconds
+		var n int
+		err := db.QueryRow("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE ? AND id <> CONNECTION_ID()",
+			"SELECT%"+name+"%FOR UPDATE").Scan(&n)
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%d sessions wait", n)
+		}
+		return err
+	})
+	_, _, err = store.Get(t.Context(), "k")
+	if err == nil || !strings.Contains(err.Error(), "look for a transaction that is not committed") {
+		t.Errorf("Get while a transaction has the row: %v", err)
+	}
+}
+
+// If the network has forgotten the connections, that costs one request, and not one for each connection.
+func testForgottenConnectionsCostOneRequest(t *testing.T, s *mariadbtest.Server) {
+	const many = 6
+	relay := mariadbtest.NewRelay(t, s)
+	l := open(t, relay.URL(mariadbtest.Database)+"?timeout=20s&prefix="+newPrefix())
+	try := func(key string, limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		_, err := l.TryLock(ctx, key, locker.TTL(time.Hour))
+		return err
+	}
+	resume := relay.Hang()
+	done := make(chan error, many)
+	for i := range many {
+		go func() { done <- try(fmt.Sprint("warm", i), time.Minute) }()
+	}
+	for relay.Connections() < many {
+		<-time.After(time.Millisecond)
+	}
+	resume()
+	for range many {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	relay.Strand()
+	if err := try("first", 200*time.Millisecond); err == nil {
+		t.Fatal("a request on a connection that is lost was answered")
+	}
+	if err := try("second", 20*time.Second); err != nil {
+		t.Errorf("the next request: %v", err)
 	}
 }
 
