@@ -311,8 +311,8 @@ func TestCloseSparesWhatWasHandedOver(t *testing.T) {
 	})
 }
 
-// Leases end one after the other in Close, which runs hooks meanwhile. A lock that is unlocked then is released, and not
-// handed over to a caller whose lease would be over, too.
+// Leases end one after the other in Close, which runs hooks meanwhile. A lock that is unlocked then is released, and
+// not handed over to a caller whose lease would be over, too.
 func TestLockIsNotHandedOverOnceCloseHasBegun(t *testing.T) {
 	for _, closes := range []bool{true, false} {
 		bubble(t, func(t *testing.T, s *store, c *locker.Client) {

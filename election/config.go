@@ -122,11 +122,14 @@ func (c *Config) healthInterval() time.Duration {
 	return 5 * time.Second
 }
 
+// options returns the options of Lock. Each term has a grant of its own: of a lock that candidates of one Client hand
+// over to each other, the store shows the first term to those who observe it.
 func (c *Config) options() []locker.Option {
-	if c.Identity == "" {
-		return c.Options
+	options := append(slices.Clip(c.Options), locker.NoLocalHandover())
+	if c.Identity != "" {
+		options = append(options, locker.Label(c.Identity))
 	}
-	return append(slices.Clip(c.Options), locker.Label(c.Identity))
+	return options
 }
 
 func (c *Config) validate() error {

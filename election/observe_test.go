@@ -292,6 +292,48 @@ func TestOwnTermsAreSeenAtOnce(t *testing.T) {
 	})
 }
 
+// Candidates of one Client have the lock one after the other, and the store is asked each time. Observers everywhere see
+// the term of the one that leads.
+func TestObserversSeeTheTermOfCandidatesOfOneClient(t *testing.T) {
+	withHarness(t, func(o *harness) {
+		c, other := locker.NewClient(o.store), locker.NewClient(o.store)
+		defer c.Close()
+		defer other.Close()
+		ctx, cancel := context.WithCancel(o.Context())
+		before, err := other.TryLock(ctx, key)
+		if err != nil {
+			o.Fatal(err)
+		}
+		run := func(name string, lead func(ctx context.Context)) {
+			o.wg.Go(func() {
+				_ = election.Run(ctx, c, key, election.Config{
+					OnElected: func(ctx context.Context, term election.Term) error {
+						o.saw(name, "elected", term.Number, nil)
+						lead(ctx)
+						o.saw(name, "stopping", term.Number, nil)
+						return nil
+					},
+					OnNewLeader: func(l election.Leader) { o.saw(name, "sees", l.Term, nil) },
+				})
+			})
+			synctest.Wait()
+		}
+		run("a", func(context.Context) {}) // cannot lead, and finds that at once
+		run("b", func(ctx context.Context) { <-ctx.Done() })
+		v := o.observes(other)
+		if err := before.Unlock(ctx); err != nil {
+			o.Error(err)
+		}
+		time.Sleep(time.Minute)
+		term := o.last("elected", "b").term
+		o.want("a term of each", o.last("elected", "a").term < term)
+		o.want("the observer sees that of b", v.last().term == term)
+		o.want("and so do the candidates", o.last("sees", "a").term == term && o.last("sees", "b").term == term)
+		v.end()
+		cancel()
+	})
+}
+
 // shows is a Locker with inspections that a test gives.
 type shows struct {
 	locker.Locker
