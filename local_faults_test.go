@@ -392,3 +392,41 @@ func TestLossBeforeAHandoverIsNoticedSoon(t *testing.T) {
 		})
 	}
 }
+
+// A caller that gets the lock within the 50 ms may hold it for long. Somebody in another process who came before waits
+// for that hold, and for no other one.
+func TestOthersWaitFor50msAndOneHold(t *testing.T) {
+	const long = 10 * time.Minute
+	wait := func(opts ...locker.Option) (waited time.Duration) {
+		bubble(t, func(t *testing.T, s *store, _ *locker.Client) {
+			c, other := locker.NewClient(s.Backend), locker.NewClient(s.Backend)
+			before := mustLock(t, other, "k")
+			first, their := asks(t.Context(), c, "k", opts...), asks(t.Context(), other, "k", opts...)
+			time.Sleep(time.Second)
+			later := []<-chan granted{asks(t.Context(), c, "k", opts...), asks(t.Context(), c, "k", opts...)}
+			for _, got := range append(later, first) {
+				go func() {
+					lease := (<-got).lease
+					hold := long
+					if got == first {
+						hold = time.Millisecond
+					}
+					time.Sleep(hold)
+					mustUnlock(t, lease)
+				}()
+			}
+			start := time.Now()
+			mustUnlock(t, before)
+			g := <-their
+			waited = time.Since(start)
+			mustUnlock(t, g.lease)
+			time.Sleep(2 * long)
+			_, _ = c.Close(), other.Close()
+		})
+		return waited
+	}
+	if with, without := wait(), wait(locker.NoLocalHandover()); without != time.Millisecond ||
+		with <= long || with > without+50*time.Millisecond+long {
+		t.Errorf("waited for %v, and for %v with NoLocalHandover", with, without)
+	}
+}

@@ -113,8 +113,8 @@ func Label(text string) Option {
 // [Client] wait for a lock, Unlock gives it to the next of them without asking the store, for up to 50 ms or a
 // twentieth of the TTL since the store granted it, whichever is shorter. This spares three round trips each time, and
 // each caller has a lease and a fencing token of its own, as always. But callers in other processes may have to wait
-// for that much longer, although they came before. With NoLocalHandover, callers of all processes get the lock in the
-// order in which the store serves them.
+// for that much longer, although they came before, and for the last of these callers to unlock, which may hold the lock
+// for long. With NoLocalHandover, callers of all processes get the lock in the order in which the store serves them.
 //
 // A lock is never handed over within the process if it was acquired with other values of [TTL], [Label] or [NoRenewal]
 // than the next caller's, with [MaxHold] or [MinHold], by TryLock, or as one of several locks of [LockAll], after an
