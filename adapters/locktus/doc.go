@@ -32,7 +32,8 @@
 // # What happens while the store of the locks is down
 //
 // A request gets the status 503 with ERR_LOCK_UNAVAILABLE, and clients retry it. The answer does not say why, and
-// neither does tusd's log, so the reason is logged as a warning with slog.Default. A request that has the lock goes on until the lease ends, and is interrupted then.
+// neither does tusd's log, so the reason is logged as a warning with slog.Default. A request that has the lock goes on
+// until the lease ends, and is interrupted then.
 //
 // [tusd]: https://github.com/tus/tusd
 package locktus

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/compat/internal/embedded"
 	"github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/single"
 )
@@ -21,8 +22,9 @@ var lockers = struct {
 
 // lockerOf returns the Client of client.
 func lockerOf(client RedisClient) *locker.Client {
-	switch client.(type) {
+	switch known := embedded.In(client).(type) {
 	case *redis.Client, *redis.ClusterClient:
+		client = known
 	default: // it is refused, and it may be of a type that cannot be a key
 		return single.New(goredis.New(client), single.Prefix(""))
 	}

@@ -1,4 +1,4 @@
-// Package redislock has the API of github.com/bsm/redislock v0.9, and its locks are those of this library. A program
+// Package redislock has the API of github.com/bsm/redislock v0.10, and its locks are those of this library. A program
 // that uses bsm/redislock moves by its imports alone:
 //
 //	sed -i 's,github.com/bsm/redislock,github.com/golocker/locker/compat/redislock,' *.go
@@ -40,9 +40,9 @@
 //   - A lock counts as lost a hundredth of its TTL and some milliseconds before it ends in Redis, for clocks that run
 //     at different speeds.
 //   - If ctx ends while Obtain waits, the error also matches ErrNotObtained.
-//   - A client is one of go-redis that keeps each key on one server. A *redis.Ring is refused, and so are types of a
-//     program's own.
-//   - ObtainMulti of v0.10 does not exist: locker.TryLockAll does the same.
+//   - A client is one of go-redis that keeps each key on one server, or a type of the program that embeds one. A
+//     *redis.Ring is refused.
+//   - ObtainMulti does not exist, so a lock has one key: locker.TryLockAll does the same.
 //
 // Package redsync is the same for github.com/go-redsync/redsync. docs/coming-from.md shows what code looks like when it
 // has left both.

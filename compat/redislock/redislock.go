@@ -22,8 +22,9 @@ var (
 	ErrLockNotHeld = errors.New("redislock: no longer held")
 )
 
-// RedisClient is a client of go-redis: a *redis.Client or a *redis.ClusterClient. With another one, such as a
-// *redis.Ring, Obtain fails with the reason.
+// RedisClient is a client of go-redis: a *redis.Client, a *redis.ClusterClient, or a type of the program that embeds one
+// of them. What such a type overrides is not called, because locks use the client that it embeds. With another client,
+// such as a *redis.Ring, Obtain fails with the reason.
 type RedisClient interface{ redis.UniversalClient }
 
 // Client obtains locks on one Redis server, or on a Redis Cluster.
@@ -119,6 +120,9 @@ type Lock struct {
 // Key returns the name of the lock, which is also its key in Redis.
 func (l *Lock) Key() string { return l.lease.Key() }
 
+// Keys returns the name of the lock, which has one key.
+func (l *Lock) Keys() []string { return []string{l.Key()} }
+
 // Token returns the owner value, which is random. Whoever knows it can release the lock.
 func (l *Lock) Token() string { return l.lease.Token() }
 
@@ -145,16 +149,40 @@ func (l *Lock) TTL(ctx context.Context) (time.Duration, error) {
 }
 
 // Refresh makes the lock last for ttl from now, if it does not last for longer already: it shortens nothing. If the
-// lock was lost or released, the error is ErrNotObtained. The options have no effect, as in bsm/redislock 0.9.
-func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, _ *Options) error {
+// lock was lost or released, the error is ErrNotObtained. If the server does not answer, Refresh tries again as the
+// RetryStrategy of the options says, until ctx ends, or the ttl is over if ctx has no deadline. It returns the last
+// error of the server then, joined with that of the context if that has ended.
+func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, opt *Options) error {
 	if l == nil {
 		return ErrNotObtained
 	}
-	err := l.lease.Extend(ctx, locker.TTL(ttl))
-	if errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrUnlocked) {
-		return ErrNotObtained
+	strategy := NoRetry()
+	if opt != nil && opt.RetryStrategy != nil {
+		strategy = opt.RetryStrategy
 	}
-	return err
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, ttl)
+		defer cancel()
+	}
+	for {
+		err := l.lease.Extend(ctx, locker.TTL(ttl))
+		switch {
+		case err == nil, errors.Is(err, locker.ErrInvalid):
+			return err
+		case errors.Is(err, locker.ErrLost), errors.Is(err, locker.ErrUnlocked):
+			return ErrNotObtained
+		}
+		pause := strategy.NextBackoff()
+		if pause < 1 {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		}
+	}
 }
 
 // Release releases the lock. It also works if ctx has ended, and waits for a second at most. If the lock was lost or

@@ -211,6 +211,88 @@ func TestRefresh(t *testing.T) {
 	is(t, l.Refresh(t.Context(), time.Hour, nil), redislock.ErrNotObtained)
 }
 
+// failing is a hook of go-redis that fails so many commands before they are sent.
+type failing struct{ left atomic.Int64 }
+
+var errFailing = errors.New("the connection is broken")
+
+func (*failing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f *failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if f.left.Add(-1) >= 0 {
+			return errFailing
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestRefreshTriesAgain(t *testing.T) {
+	p := newProgram(t)
+	l := p.obtain(nil)
+	hook := &failing{}
+	p.client.AddHook(hook)
+	attempts := func(n int) *redislock.Options {
+		return &redislock.Options{RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(time.Millisecond), n)}
+	}
+	p.server.Cmd(t, "PEXPIRE", key, time.Minute.Milliseconds())
+	hook.left.Store(2)
+	is(t, l.Refresh(t.Context(), time.Hour, attempts(5)), nil)
+	if left := p.server.PTTL(t, key); hook.left.Load() >= 0 || left < 30*time.Minute {
+		t.Errorf("%d failures are left, and %v of the lock", hook.left.Load()+1, left)
+	}
+	for n, opt := range []*redislock.Options{nil, attempts(1)} {
+		hook.left.Store(10)
+		if err := l.Refresh(t.Context(), time.Hour, opt); !errors.Is(err, locker.ErrUnavailable) ||
+			!errors.Is(err, errFailing) || hook.left.Load() != int64(9-n) {
+			t.Errorf("after %d attempts: %v", 10-hook.left.Load(), err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	hook.left.Store(1000)
+	err := l.Refresh(ctx, time.Hour, &redislock.Options{RetryStrategy: redislock.LinearBackoff(time.Hour)})
+	if !errors.Is(err, errFailing) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a context that ends: %v", err)
+	}
+	hook.left.Store(0)
+	is(t, l.Release(t.Context()), nil)
+	is(t, l.Refresh(t.Context(), time.Hour, attempts(1)), redislock.ErrNotObtained)
+}
+
+// Programs wrap a client to add methods of their own.
+func TestClientsThatEmbedOne(t *testing.T) {
+	p := newProgram(t)
+	lock := p.obtain(nil)
+	if keys := lock.Keys(); len(keys) != 1 || keys[0] != key {
+		t.Errorf("keys %q", keys)
+	}
+	type embeds struct{ *redis.Client }
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": p.server.Addr()}})
+	defer func() { _ = ring.Close() }()
+	for name, c := range map[string]redislock.RedisClient{
+		"by value": embeds{p.client}, "by pointer": &embeds{p.client}, "twice": struct{ embeds }{embeds{p.client}},
+		"as an interface": struct{ redis.UniversalClient }{p.client},
+	} {
+		if redislock.New(c).Locker() != redislock.New(p.client).Locker() {
+			t.Errorf("%s: the client within is not used", name)
+		}
+	}
+	for name, c := range map[string]redislock.RedisClient{
+		"none": struct{ redis.UniversalClient }{}, "a ring": &struct{ *redis.Ring }{ring},
+	} {
+		l := redislock.New(c)
+		if _, err := l.Obtain(t.Context(), key, time.Hour, nil); err == nil || errors.Is(err, redislock.ErrNotObtained) {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = l.Locker().Close()
+	}
+}
+
 func TestLockThatIsOver(t *testing.T) {
 	p := newProgram(t)
 	is(t, p.expired().Refresh(t.Context(), time.Hour, nil), redislock.ErrNotObtained)

@@ -38,7 +38,8 @@
 //   - WithFailFast and WithShufflePools have no effect.
 //   - Texts of errors, and the fields Node and Nodes if a call was decided before all servers had answered.
 //   - A pool is not a way to send commands. Pools are made by goredis/v9, redigo and rueidis below package redis, or of
-//     any other driver by redis.PoolFunc. There are none for go-redis v6 to v8, nor for types of a program's own.
+//     any other driver by redis.PoolFunc. There are none for go-redis v6 to v8, nor for types of a program's own,
+//     unless they embed a client of go-redis v9, which is then used.
 //   - A *redis.Ring is refused.
 //
 // Package redislock is the same for github.com/bsm/redislock. docs/coming-from.md shows what code looks like when it

@@ -458,6 +458,17 @@ func TestPoolsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+// Programs wrap a client to add methods of their own.
+func TestPoolOfATypeThatEmbedsAClient(t *testing.T) {
+	client := goredislib.NewClient(&goredislib.Options{Addr: redistest.Start(t).Addr()})
+	defer func() { _ = client.Close() }()
+	rs := redsync.New(goredis.NewPool(&struct{ *goredislib.Client }{client}))
+	defer func() { _ = rs.Locker().Close() }()
+	if err := rs.NewMutex("k").Lock(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Operators see who holds a lock of a program that has moved, under its own name.
 func TestInspection(t *testing.T) {
 	s := redistest.Start(t)

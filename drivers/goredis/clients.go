@@ -50,7 +50,7 @@ func New(client redis.UniversalClient, opts ...Option) drivers.Driver {
 		return &trusted{driver{client: client, follows: true}}
 	}
 	return &refused{why: fmt.Sprintf("it is not known where a %T keeps a key: pass the *redis.Client or "+
-		"*redis.ClusterClient that it wraps, or use the option Trusted", client)}
+		"*redis.ClusterClient that it wraps, or give drivers/goredis.New the option Trusted", client)}
 }
 
 // Option changes the driver that [New] returns.
