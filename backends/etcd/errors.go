@@ -71,7 +71,7 @@ func unavailable(ctx context.Context, err error) error {
 // unexecuted reports whether a request has certainly not been executed: etcd says so, or there was no connection over
 // which it could be sent.
 func unexecuted(err error) bool {
-	switch status.Code(err) {
+	switch code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unknown, codes.Internal:
 		return false
 	case codes.Unavailable:
@@ -83,6 +83,14 @@ func unexecuted(err error) bool {
 		err = rpctypes.Error(err)
 		return !errors.Is(err, rpctypes.ErrLeaseExist) && !errors.Is(err, rpctypes.ErrNoSpace)
 	}
+}
+
+// code returns the code of an error, which etcd's client may have made one of its own of.
+func code(err error) codes.Code {
+	if own := (rpctypes.EtcdError{}); errors.As(err, &own) {
+		return own.Code()
+	}
+	return status.Code(err)
 }
 
 // heldBy describes the owner of an entry, or refuses an entry that is not a lock: without a lease it would never end.

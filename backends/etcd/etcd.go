@@ -13,10 +13,11 @@
 // that created its entry. Revisions only grow. They are counted from the time at which the prefix was first used, and
 // no other clock takes part in tokens.
 //
-// Expiry is the one thing that depends on time. The leader of etcd ends a lease when its TTL is over by the leader's
-// own monotonic clock, and a new leader gives every lease its whole TTL again. So a lock may end late, and not early,
-// unless the clock of the leader runs faster than that of the holder by more than a hundredth. A program that has to be
-// sure even then adds [Condition] to the transaction that writes.
+// Expiry is the one thing that depends on time. A member of etcd ends a lease when its TTL is over by its own monotonic
+// clock, and a new leader gives every lease its whole TTL again. A leader that has stood still does not know what
+// others have renewed meanwhile. So the lease of a lock is never renewed: an extension moves the lock to a new one. A
+// lock may end late, and not early, unless the clock of a member runs faster than that of the holder by more than a
+// hundredth. A program that has to be sure even then adds [Condition] to the transaction that writes.
 //
 // # TTLs
 //
@@ -94,9 +95,11 @@ type backend struct {
 	owned       bool // Close closes the client
 	prefix      string
 	timeout     time.Duration
-	renewals    renewals
-	losses      watches // of entries of locks that are held
-	changes     watches // of directories, for Watch; apart, because some refusals end the stream
+	numbers     numbers  // of leases
+	rounds      rounds   // of extensions
+	renewals    renewals // of the leases of waiters
+	losses      watches  // of entries of locks that are held
+	changes     watches  // of directories, for Watch; apart, because some refusals end the stream
 	cleanup     cleanup
 	logger      *slog.Logger // nil: members are not looked at
 	auditing    sync.WaitGroup
@@ -182,6 +185,7 @@ func (b *backend) Close() error {
 	}
 	b.cleanup.close(closeGrace)
 	b.stop()
+	b.rounds.wait()
 	b.renewals.wait()
 	b.losses.wait()
 	b.changes.wait()
@@ -274,56 +278,25 @@ func (b *backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 		return nil, err
 	}
 	defer cancel()
-	leases, err := b.leasesFor(ctx, reqs)
+	l, err := b.lease(ctx, reqs[0].TTL, len(reqs))
 	if err != nil {
 		return nil, err
 	}
-	grants, err := b.writeAll(ctx, reqs, leases)
+	grants, err := b.writeAll(ctx, reqs, l)
 	if err != nil {
-		for i, l := range leases {
-			b.revoke(l, reqs[i].TTL)
-		}
+		b.revoke(l)
 	}
 	return grants, err
 }
 
-// maxLeases is how many leases are asked for at once.
-const maxLeases = 16
-
-// leasesFor makes a lease for each request.
-func (b *backend) leasesFor(ctx context.Context, reqs []locker.Request) ([]ttl, error) {
-	leases, errs := make([]ttl, len(reqs)), make([]error, len(reqs))
-	if len(reqs) == 1 {
-		leases[0], errs[0] = b.lease(ctx, reqs[0].TTL)
-		return leases, errs[0]
-	}
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, maxLeases)
-	for i, req := range reqs {
-		slots <- struct{}{}
-		wg.Go(func() {
-			leases[i], errs[i] = b.lease(ctx, req.TTL)
-			<-slots
-		})
-	}
-	wg.Wait()
-	err := errors.Join(errs...)
-	for i, l := range leases {
-		if err != nil && errs[i] == nil {
-			b.revoke(l, reqs[i].TTL)
-		}
-	}
-	return leases, err
-}
-
 // writeAll writes all entries, if all directories are free.
-func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, leases []ttl) ([]locker.Grant, error) {
+func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, l *lease) ([]locker.Grant, error) {
 	var all []clientv3.Cmp
 	var puts, firsts []clientv3.Op
-	for i, req := range reqs {
+	for _, req := range reqs {
 		dir := b.dir(req.Key)
 		all = append(all, free(dir))
-		puts = append(puts, clientv3.OpPut(dir+req.Token, req.Label, clientv3.WithLease(leases[i].id)))
+		puts = append(puts, clientv3.OpPut(dir+req.Token, req.Label, clientv3.WithLease(l.id)))
 		firsts = append(firsts, first(dir))
 	}
 	resp, err := b.kv.Txn(ctx).If(all...).Then(append(puts, b.drawTokens())...).
@@ -335,9 +308,10 @@ func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, leases []
 		return nil, unavailable(ctx, err)
 	}
 	grants, last := make([]locker.Grant, len(reqs)), resp.Responses[len(reqs)]
+	var moves []*move
 	for i, req := range reqs {
 		if resp.Succeeded {
-			grants[i], err = b.granted(ctx, req, resp.Header.Revision, leases[i], drawn(last))
+			grants[i], err = b.granted(ctx, req, newHolding(resp.Header.Revision, l), l.sent, drawn(last))
 			if err != nil {
 				return nil, err
 			}
@@ -345,49 +319,42 @@ func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, leases []
 		}
 		kvs := resp.Responses[i].GetResponseRange().Kvs
 		switch {
-		case len(kvs) == 0: // another of the locks is held
+		case len(kvs) == 0: // another of the locks is held, or this one has ended since an earlier execution
 		case string(kvs[0].Key) != b.entry(req.Key, req.Token):
 			return nil, &locker.Error{Op: "trylock", Key: req.Key, Err: heldBy(kvs[0])}
 		default:
-			l := ttl{id: clientv3.LeaseID(kvs[0].Lease), asks: leases[i].asks}
-			if grants[i], err = b.granted(ctx, req, kvs[0].CreateRevision, l, recordOf(last)); err != nil {
+			h := newHolding(kvs[0].CreateRevision, nil)
+			h.mayHave(l)
+			if grants[i], err = b.granted(ctx, req, h, l.sent, recordOf(last)); err != nil {
 				return nil, err
 			}
+			b.numbers.skip(clientv3.LeaseID(kvs[0].Lease)) // it may be of another backend
+			moves = append(moves, b.newMove(req, h))
 		}
 	}
-	if !resp.Succeeded {
-		return b.again(ctx, grants, leases, reqs)
+	if resp.Succeeded {
+		return grants, nil
 	}
-	return grants, nil
+	return grants, b.again(ctx, l, moves, len(reqs))
 }
 
-// again answers requests that were executed before: it extends the leases that the entries have, and gives up the new
-// ones. Every request had an entry, because one transaction wrote all entries. If one is missing, it has ended since,
-// and again fails.
-func (b *backend) again(
-	ctx context.Context, grants []locker.Grant, leases []ttl, reqs []locker.Request,
-) ([]locker.Grant, error) {
-	for i, g := range grants {
-		h, ok := g.Private.(*holding)
-		if !ok {
-			return nil, fmt.Errorf("%w: a part of the locks has ended meanwhile", locker.ErrUnavailable)
-		}
-		if err := b.renew(ctx, h); err != nil {
-			return nil, err
-		}
-		l, _ := h.get()
-		grants[i].Sent = l.sent
-		if leases[i].id != l.id { // otherwise something on the way to etcd has sent the transaction twice
-			b.revoke(leases[i], reqs[i].TTL)
+// again answers requests that were executed before: it moves the entries to the new lease. Every request had an entry,
+// because one transaction wrote all entries. If one is missing, it has ended since, and again fails.
+func (b *backend) again(ctx context.Context, l *lease, moves []*move, all int) error {
+	if len(moves) < all {
+		return fmt.Errorf("%w: a part of the locks has ended meanwhile", locker.ErrUnavailable)
+	}
+	b.attach(ctx, l, moves)
+	for _, m := range moves {
+		if err := <-m.outcome; err != nil {
+			return err
 		}
 	}
-	return grants, nil
+	return nil
 }
 
-// Extend implements [locker.Backend]. It renews the lease, and reads the entry at the same time: the entry may have
-// been deleted while its lease goes on. With another TTL it moves the entry to another lease. It also moves the entry
-// if an earlier move was not answered. The earlier move may be executed late, and could shorten what is promised
-// meanwhile. It then has no effect, because the entry has been moved again.
+// Extend implements [locker.Backend]. It moves the entry to another lease, together with others: see move. If more is
+// left of the lease than was asked for, it only looks whether there is the entry.
 func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
@@ -399,37 +366,17 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 		return err
 	}
 	defer h.endExtend()
-	l, doubts := h.get()
-	renews := l.asks == seconds(req.TTL) && len(doubts) == 0
-	sent, answer := time.Now(), make(<-chan renewed)
-	if renews {
-		answer = b.renewals.send(l.id)
+	l := h.has()
+	if l != nil && l.left() <= req.TTL {
+		b.numbers.skip(l.id)
+		return b.extend(ctx, b.newMove(req, h))
 	}
 	entry, err := b.own(ctx, req)
-	if err != nil {
+	if err != nil || l != nil {
 		return err
 	}
-	id := clientv3.LeaseID(entry.Lease)
-	left := l.left()
-	switch {
-	case renews && id == l.id:
-		return b.renewed(ctx, h, sent, answer)
-	case len(doubts) == 0 && id == l.id && left > req.TTL: // the new TTL is shorter, and there is more left of the old one
-		return nil
-	}
-	other, moved, err := b.move(ctx, req, h.revision, id, max(req.TTL, left), ttl{})
-	switch {
-	case err == nil && moved:
-		h.set(other, nil)
-		for _, l := range doubts {
-			b.revoke(l, req.TTL)
-		}
-	case err == nil:
-		err = unavailable(ctx, errors.New("the lock's entry has changed meanwhile"))
-	case other.id != 0:
-		h.set(l, append(doubts, other))
-	}
-	return err
+	b.numbers.skip(clientv3.LeaseID(entry.Lease))
+	return b.extend(ctx, b.newMove(req, h))
 }
 
 // own reads the entry of req. The error matches locker.ErrNotHeld if it is gone, or released.
@@ -447,28 +394,6 @@ func (b *backend) own(ctx context.Context, req locker.Request) (*mvccpb.KeyValue
 	return kvs[0], nil
 }
 
-// renew renews the lease of a lock.
-func (b *backend) renew(ctx context.Context, h *holding) error {
-	l, _ := h.get()
-	sent := time.Now()
-	return b.renewed(ctx, h, sent, b.renewals.send(l.id))
-}
-
-// renewed waits for the answer to a renewal that was sent at the given time.
-func (b *backend) renewed(ctx context.Context, h *holding, sent time.Time, answer <-chan renewed) error {
-	left, err := b.renewals.await(ctx, answer)
-	if err != nil {
-		return unavailable(ctx, err)
-	}
-	if left <= 0 {
-		return locker.ErrNotHeld // the entry has ended with its lease
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.sent = sent
-	return nil
-}
-
 // Release implements [locker.Backend].
 func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	inner, cancel, err := b.bounded(ctx, b.timeout)
@@ -476,11 +401,11 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 		return err
 	}
 	defer cancel()
-	until, kept := time.Now().Add(req.Keep), new(ttl)
-	err = b.release(inner, req, until, kept)
+	until, kept := time.Now().Add(req.Keep), (*lease)(nil)
+	err = b.release(inner, req, until, &kept)
 	if errors.Is(err, locker.ErrUnavailable) {
 		b.cleanup.add(time.Now().Add(req.TTL), func(ctx context.Context) error {
-			err := b.release(undated{ctx}, req, until, kept)
+			err := b.release(undated{ctx}, req, until, &kept)
 			if errors.Is(err, locker.ErrNotHeld) {
 				return nil
 			}
@@ -492,34 +417,31 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 
 // release deletes the entry of a lock, or writes it again as one that has no owner and ends at until. The lease is no
 // longer needed then. kept is the new lease, which a release that is tried again uses again: the entry may have it.
-func (b *backend) release(ctx context.Context, req locker.Request, until time.Time, kept *ttl) error {
+func (b *backend) release(ctx context.Context, req locker.Request, until time.Time, kept **lease) error {
 	entry := b.entry(req.Key, req.Token)
 	end := clientv3.OpDelete(entry)
 	if keep := time.Until(until); keep > 0 {
-		if kept.id == 0 {
-			l, err := b.lease(ctx, keep)
+		if *kept == nil {
+			l, err := b.lease(ctx, keep, 1)
 			if err != nil {
 				return err
 			}
 			*kept = l
 		}
-		end = clientv3.OpPut(entry, keptValue, clientv3.WithLease(kept.id))
+		end = clientv3.OpPut(entry, keptValue, clientv3.WithLease((*kept).id))
 	}
 	h := holdingOf(req)
 	resp, err := b.kv.Txn(ctx).If(owns(entry, h.revision)...).Then(end).Else(first(b.dir(req.Key))).Commit()
 	if err != nil {
 		return unavailable(ctx, err)
 	}
-	l, doubts := h.get()
-	for _, l := range append([]ttl{l}, doubts...) {
-		b.revoke(l, req.TTL)
-	}
+	b.leave(h.ended())
 	if resp.Succeeded {
 		return nil
 	}
 	first := resp.Responses[0].GetResponseRange().Kvs
-	if len(first) == 0 || clientv3.LeaseID(first[0].Lease) != kept.id { // no earlier try was executed
-		b.revoke(*kept, req.Keep)
+	if l := *kept; l != nil && (len(first) == 0 || clientv3.LeaseID(first[0].Lease) != l.id) {
+		b.revoke(l) // no earlier try was executed
 	}
 	return notHeld(first)
 }

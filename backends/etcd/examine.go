@@ -14,8 +14,8 @@ import (
 	"github.com/golocker/locker/inspect"
 )
 
-// outdated reports whether a version of etcd ends leases of live holders: a leader that stood still, and does not know
-// yet that there is another one, ends those that seem over to it (etcd-io/etcd#15247).
+// outdated reports whether a leader of a version that stood still, and does not know yet that there is another one,
+// always ends the leases that seem over to it (etcd-io/etcd#15247). Later versions do it less often.
 func outdated(version string) bool {
 	var major, minor, patch int
 	n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch)
@@ -71,8 +71,9 @@ func judge(endpoint string, s *pb.StatusResponse) (found []inspect.Finding) {
 		return found
 	}
 	if outdated(s.Version) {
-		add("version", inspect.Fail, "upgrade to 3.4.31, 3.5.13, 3.6 or later", "etcd %s: a leader that stood still ends "+
-			"the locks of live holders when it goes on, so two may hold one", s.Version)
+		add("version", inspect.Warn, "upgrade to 3.4.31, 3.5.13, 3.6 or later", "etcd %s: a leader that stood still ends "+
+			"leases that were renewed when it goes on: waiters lose their places, and holders of etcd's own locks the lock",
+			s.Version)
 	} else {
 		add("version", inspect.OK, "", "etcd %s", s.Version)
 	}
@@ -87,10 +88,10 @@ func judge(endpoint string, s *pb.StatusResponse) (found []inspect.Finding) {
 	alarms := strings.Join(s.Errors, " ")
 	switch share := float64(s.DbSize) / float64(max(1, s.DbSizeQuota)); {
 	case strings.Contains(alarms, "NOSPACE"):
-		add("space", inspect.Fail, whatToDo(rpctypes.ErrNoSpace), "the alarm NOSPACE is on: no lock is granted")
+		add("space", inspect.Fail, whatToDo(rpctypes.ErrNoSpace), "the alarm NOSPACE is on: no lock is granted or extended")
 	case s.DbSizeQuota > 0 && share > 0.8:
 		add("space", inspect.Warn, "compact and defragment etcd, or raise its quota (--quota-backend-bytes)",
-			"the database has %.0f %% of its quota; at 100 %%, no lock is granted", 100*share)
+			"the database has %.0f %% of its quota; at 100 %%, no lock is granted or extended", 100*share)
 	}
 	if strings.Contains(alarms, "CORRUPT") {
 		add("data", inspect.Fail, "see https://etcd.io/docs/latest/op-guide/data_corruption",

@@ -147,8 +147,8 @@ func (c *cluster) killAll() (mend func()) {
 	return func() {}
 }
 
-// With a full database, etcd grants nothing until the alarm is disarmed. Locks that are held are extended, released and
-// handed over to waiters whose entries have the TTL of the lock. The others wait.
+// With a full database, etcd grants nothing until the alarm is disarmed. Locks that are held are released, and not
+// extended: that takes another lease. Waiters wait.
 func TestFullDatabase(t *testing.T) {
 	if testing.Short() {
 		return
@@ -181,9 +181,12 @@ func TestFullDatabase(t *testing.T) {
 	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "etcdctl alarm disarm") {
 		t.Errorf("TryLock: expected ErrUnavailable and what to do, seen %v", err)
 	}
-	s.must(brief.Extend(t.Context()))
+	err = brief.Extend(t.Context())
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "etcdctl alarm disarm") {
+		t.Errorf("Extend: expected ErrUnavailable and what to do, seen %v", err)
+	}
+	s.must(brief.Err())
 	unlock(t, brief)
-	unlock(t, <-nextBrief)
 	unlock(t, long)
 	if _, err := l.TryLock(t.Context(), "long"); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("TryLock: expected ErrUnavailable, seen %v", err)
@@ -198,6 +201,7 @@ func TestFullDatabase(t *testing.T) {
 	s.must(err)
 	_, err = s.direct.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
 	s.must(err)
+	unlock(t, <-nextBrief)
 	unlock(t, <-nextLong)
 	unlock(t, lock(t, l, "other"))
 	until(t, "nothing is left", func() bool { return len(s.left()) == 0 })

@@ -16,11 +16,19 @@ import (
 // ownerPrefixLen is how many bytes of an owner's token are shown.
 const ownerPrefixLen = 8
 
-// Inspect implements [inspect.Inspector]. It makes two round trips. etcd does not know how long a lock has been held.
-// If tokens were raised since, the token is shown as if it had been granted after that.
-func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
-	seen, _, err := b.inspect(ctx, key)
-	return seen, err
+// Inspect implements [inspect.Inspector]. It makes two round trips, and more if the lock is extended in between. etcd
+// does not know how long a lock has been held. If tokens were raised since, the token is shown as if it had been
+// granted after that.
+func (b *backend) Inspect(ctx context.Context, key string) (seen inspect.Inspection, err error) {
+	var owner, last *mvccpb.KeyValue
+	for {
+		seen, owner, err = b.inspect(ctx, key)
+		moved := owner != nil && (last == nil || last.Lease != owner.Lease)
+		if err != nil || seen.Remaining > 0 || !moved {
+			return seen, err
+		}
+		last = owner // its lease has ended since it was read: perhaps the entry has another one
+	}
 }
 
 func (b *backend) inspect(ctx context.Context, key string) (inspect.Inspection, *mvccpb.KeyValue, error) {
@@ -81,8 +89,12 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	}
 	defer cancel()
 	name := string(entry.Key)
-	same := clientv3.Compare(clientv3.ModRevision(name), "=", entry.ModRevision)
-	resp, err := b.kv.Txn(ctx).If(same).Then(clientv3.OpDelete(name)).Commit()
+	// The holder may extend the lock meanwhile, which writes the entry again.
+	same := []clientv3.Cmp{
+		clientv3.Compare(clientv3.CreateRevision(name), "=", entry.CreateRevision),
+		clientv3.Compare(clientv3.Value(name), "=", string(entry.Value)),
+	}
+	resp, err := b.kv.Txn(ctx).If(same...).Then(clientv3.OpDelete(name)).Commit()
 	switch {
 	case err != nil:
 		return seen, unavailable(ctx, err)

@@ -80,12 +80,9 @@ func (p *postman) intercept(
 
 func writes(req any) bool {
 	q, ok := req.(*pb.TxnRequest)
-	return ok && slices.ContainsFunc(q.Success, func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil })
-}
-
-func reads(req any) bool {
-	_, ok := req.(*pb.TxnRequest)
-	return ok && !writes(req)
+	return ok && slices.ContainsFunc(q.GetSuccess(), func(op *pb.RequestOp) bool {
+		return op.GetRequestPut() != nil || writes(op.GetRequestTxn())
+	})
 }
 
 func grants(req any) bool {
@@ -149,7 +146,7 @@ func TestLateRequests(t *testing.T) {
 	s.must(lease.Extend(t.Context()))
 
 	// While an extension is under way, another one waits for it.
-	p.keep(reads)
+	p.keep(moves)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	result := make(chan error)
@@ -307,7 +304,7 @@ func TestAbandonedHandOverLeavesNoLease(t *testing.T) {
 	p := new(postman)
 	l := p.client(s)
 	held := lock(t, s.client(), "k")
-	p.keep(promotes)
+	p.keep(moves)
 	p.giveUp(t, func(ctx context.Context) error {
 		go func() {
 			until(t, "the lock is waited for", func() bool { return len(s.left()) == 2 })
@@ -323,10 +320,14 @@ func TestAbandonedHandOverLeavesNoLease(t *testing.T) {
 	}
 }
 
-// promotes reports whether a request moves an entry to another lease.
-func promotes(req any) bool {
+// moves reports whether a request moves entries to another lease.
+func moves(req any) bool {
 	q, ok := req.(*pb.TxnRequest)
-	return ok && slices.ContainsFunc(q.Compare, func(c *pb.Compare) bool { return c.Target == pb.Compare_LEASE })
+	return ok && slices.ContainsFunc(q.GetSuccess(), func(op *pb.RequestOp) bool {
+		return slices.ContainsFunc(op.GetRequestTxn().GetCompare(), func(c *pb.Compare) bool {
+			return c.Target == pb.Compare_LEASE
+		})
+	})
 }
 
 func second(_ locker.Lease, err error) error { return err }

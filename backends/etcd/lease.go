@@ -3,7 +3,9 @@ package etcd
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -13,51 +15,84 @@ import (
 	"github.com/golocker/locker"
 )
 
-// ttl is a lease of etcd, with which one entry ends.
-type ttl struct {
-	id   clientv3.LeaseID
-	asks int64     // the seconds that were asked for; etcd may grant more
-	sent time.Time // when the request was sent that set the end of the lease
+// lease is one of etcd, with which its entries end. Those of holders have leases that were never renewed: see move.
+type lease struct {
+	id      clientv3.LeaseID
+	asks    int64     // the seconds that were asked for; etcd may grant more
+	sent    time.Time // when the request was sent that set the end of the lease
+	renewed bool      // a renewal may have been sent; so the lease must not become that of a holder
+
+	// entries is how many entries have the lease, or may come to have it by requests that were not answered. When there
+	// is none, it is revoked. A revocation deletes the entries of a lease, so one that counts too many does no harm: the
+	// lease then ends by itself.
+	entries atomic.Int32
 }
 
 // seconds returns d in whole seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // end is a time before which the lease does not end.
-func (l ttl) end() time.Time { return l.sent.Add(time.Duration(l.asks) * time.Second) }
+func (l *lease) end() time.Time { return l.sent.Add(time.Duration(l.asks) * time.Second) }
+
+// third is after which time a waiter renews its lease.
+func (l *lease) third() time.Duration { return time.Duration(l.asks) * time.Second / 3 }
 
 // left is how long it is until then, by the monotonic clock or by the wall clock, whichever is shorter: the monotonic
 // clock stands still while the machine is suspended.
-func (l ttl) left() time.Duration {
+func (l *lease) left() time.Duration {
 	end := l.end()
 	return min(time.Until(end), time.Until(end.Round(0)))
 }
 
-// lease makes a lease for d from now. Its number is chosen here, and not by etcd, so that a lease can be ended of which
-// etcd has not told.
-func (b *backend) lease(ctx context.Context, d time.Duration) (ttl, error) {
-	l := ttl{asks: seconds(d), sent: time.Now()}
-	if ctx.Err() != nil {
-		return l, unavailable(ctx, ctx.Err()) // nothing was sent
+// numbers are those of the leases of a backend. They grow, so that a request to move an entry has no effect after a
+// later one. They are chosen here, and not by etcd, so that a lease can be ended of which etcd has not told.
+type numbers struct {
+	mu   sync.Mutex
+	last int64
+}
+
+// next returns a number above all earlier ones. No other backend has it, because the first one and the steps are
+// random. It is positive: etcd before 3.4.20 does not bear negative ones.
+func (n *numbers) next() int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.last == 0 {
+		n.last = rand.Int64N(1 << 62)
 	}
-	id := newLeaseID()
-	err := b.grant(ctx, id, l.asks)
+	n.last += 1 + rand.Int64N(1<<20)
+	return n.last
+}
+
+// skip makes all further numbers greater than id, which may be of another backend.
+func (n *numbers) skip(id clientv3.LeaseID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last = max(n.last, int64(id))
+}
+
+// lease makes a lease for d from now, which a number of entries are to have.
+func (b *backend) lease(ctx context.Context, d time.Duration, entries int) (*lease, error) {
+	if ctx.Err() != nil {
+		return nil, unavailable(ctx, ctx.Err()) // nothing was sent
+	}
+	l := &lease{id: clientv3.LeaseID(b.numbers.next()), asks: seconds(d), sent: time.Now()}
+	l.entries.Store(int32(entries))
+	err := b.grant(ctx, int64(l.id), l.asks)
 	switch {
 	case isLookalike(err):
-		return l, err
+		return nil, err
 	case err != nil:
 		if !unexecuted(err) {
-			b.forget(id, d)
+			b.forget(int64(l.id), d)
 		}
-		return l, unavailable(ctx, err)
+		return nil, unavailable(ctx, err)
 	}
 	if err := b.keepsLeases(ctx); err != nil {
 		if !isLookalike(err) {
-			b.revoke(ttl{id: clientv3.LeaseID(id)}, d)
+			b.revoke(l)
 		}
-		return l, err
+		return nil, err
 	}
-	l.id = clientv3.LeaseID(id)
 	return l, nil
 }
 
@@ -99,13 +134,10 @@ func (b *backend) forget(id int64, longest time.Duration) {
 	})
 }
 
-// revoke ends a lease in the background, and the entry that it has at that time. A request that arrives later to write
-// an entry with the lease is refused. So this undoes an attempt whose outcome is not known.
-func (b *backend) revoke(l ttl, longest time.Duration) {
-	if l.id == 0 { // there is none
-		return
-	}
-	b.cleanup.add(time.Now().Add(longest), func(ctx context.Context) error {
+// revoke ends a lease in the background, and the entries that it has at that time. A request that arrives later to
+// write an entry with the lease is refused. So this undoes an attempt whose outcome is not known.
+func (b *backend) revoke(l *lease) {
+	b.cleanup.add(l.end(), func(ctx context.Context) error {
 		_, err := b.leases.LeaseRevoke(undated{ctx}, &pb.LeaseRevokeRequest{ID: int64(l.id)})
 		if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
 			return nil
@@ -114,18 +146,26 @@ func (b *backend) revoke(l ttl, longest time.Duration) {
 	})
 }
 
-// holding is the Private of a Grant: the lease of the lock's entry, which an extension by another TTL replaces.
+// leave says that an entry has none of some leases any more, and will not come to have it.
+func (b *backend) leave(leases []*lease) {
+	for _, l := range leases {
+		if l.entries.Add(-1) == 0 {
+			b.revoke(l)
+		}
+	}
+}
+
+// holding is the Private of a Grant: the lease of the lock's entry, which each extension replaces.
 type holding struct {
 	revision  int64         // at which the entry was created; 0: not known
 	extending chan struct{} // has a value while an Extend is in progress
 
-	mu sync.Mutex
-	ttl
-	doubts []ttl // leases to which the entry may be moved at any time, by requests that were not answered
+	mu      sync.Mutex
+	current *lease   // which the entry was seen to have last; nil: not known
+	leases  []*lease // which the entry has, or may come to have: the current one, and those of moves without an answer
 }
 
-// beginExtend waits until no other Extend of the lock is in progress. A renewal must not succeed for a lease that the
-// entry leaves at the same time.
+// beginExtend waits until no other Extend of the lock is in progress.
 func (h *holding) beginExtend(ctx context.Context) error {
 	select {
 	case h.extending <- struct{}{}:
@@ -137,16 +177,57 @@ func (h *holding) beginExtend(ctx context.Context) error {
 
 func (h *holding) endExtend() { <-h.extending }
 
-func (h *holding) get() (l ttl, doubts []ttl) {
+// has returns the lease that the entry was seen to have last, or nil if it is not known.
+func (h *holding) has() *lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.ttl, h.doubts
+	return h.current
 }
 
-func (h *holding) set(l ttl, doubts []ttl) {
+// mayHave says that the entry may come to have a lease.
+func (h *holding) mayHave(l *lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ttl, h.doubts = l, doubts
+	h.leases = append(h.leases, l)
+}
+
+// moved says that the entry was moved to a lease. It returns the leases that it will not come to have any more: a
+// request to move it to one with a smaller number has no effect from now on.
+func (h *holding) moved(l *lease) (left []*lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.current == nil || l.id > h.current.id {
+		h.current = l
+	}
+	return h.without(func(other *lease) bool { return other.id < l.id })
+}
+
+// refused says that the entry was not moved to a lease, and will not be. It returns the lease.
+func (h *holding) refused(l *lease) (left []*lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.without(func(other *lease) bool { return other == l })
+}
+
+// ended says that there is no entry any more. It returns all leases that it may have had.
+func (h *holding) ended() (left []*lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.without(func(*lease) bool { return true })
+}
+
+// without removes leases, and returns them. Call with mu held.
+func (h *holding) without(goes func(*lease) bool) (gone []*lease) {
+	var stay []*lease
+	for _, l := range h.leases {
+		if goes(l) {
+			gone = append(gone, l)
+		} else {
+			stay = append(stay, l)
+		}
+	}
+	h.leases = stay
+	return gone
 }
 
 // holdingOf returns what Extend and Release know of a lock.
@@ -154,47 +235,13 @@ func holdingOf(req locker.Request) *holding {
 	if h, ok := req.Private.(*holding); ok {
 		return h
 	}
-	return newHolding(0, ttl{}) // the lease is unknown: the entry tells it
+	return newHolding(0, nil) // the lease is unknown: the entry tells it
 }
 
-func newHolding(revision int64, l ttl) *holding {
-	return &holding{revision: revision, extending: make(chan struct{}, 1), ttl: l}
-}
-
-// move writes the entry of a lock again, with a new lease for d from now instead of the old one. Then the old one is
-// revoked. The entry keeps the revision of its creation, which is the token and the place in the queue. If the entry
-// had changed, moved is false. If the outcome is not known, only the entry says which lease it has. move then returns
-// the new lease if there is one. If next is a lease, it is renewed and used.
-func (b *backend) move(
-	ctx context.Context, req locker.Request, revision int64, old clientv3.LeaseID, d time.Duration, next ttl,
-) (l ttl, moved bool, err error) {
-	l = next
-	var answer <-chan renewed
-	if l.id != 0 {
-		l.sent, answer = time.Now(), b.renewals.send(l.id)
-	} else if l, err = b.lease(ctx, d); err != nil {
-		return l, false, err
+func newHolding(revision int64, l *lease) *holding {
+	h := &holding{revision: revision, extending: make(chan struct{}, 1), current: l}
+	if l != nil {
+		h.leases = []*lease{l}
 	}
-	entry := b.entry(req.Key, req.Token)
-	same := append(owns(entry, revision), clientv3.Compare(clientv3.LeaseValue(entry), "=", old))
-	put := clientv3.OpPut(entry, req.Label, clientv3.WithLease(l.id))
-	resp, err := b.kv.Txn(ctx).If(same...).Then(put).Commit()
-	switch {
-	case err != nil:
-		return l, false, unavailable(ctx, err)
-	case !resp.Succeeded:
-		b.revoke(l, d)
-		return l, false, nil
-	}
-	if answer != nil {
-		left, err := b.renewals.await(ctx, answer)
-		if err == nil && left <= 0 {
-			err = errors.New("the lease has ended meanwhile")
-		}
-		if err != nil {
-			return l, false, unavailable(ctx, err)
-		}
-	}
-	b.revoke(ttl{id: old}, d)
-	return l, true, nil
+	return h
 }

@@ -50,7 +50,7 @@ func (i *identity) renewNobody(ctx context.Context) (left int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	id := newLeaseID()
+	id := rand.Int64N(math.MaxInt64) + 1               // a number that no lease has
 	_ = stream.Send(&pb.LeaseKeepAliveRequest{ID: id}) // Recv says why this failed
 	resp, err := stream.Recv()
 	switch {
@@ -99,9 +99,6 @@ func (b *backend) keepsLeases(ctx context.Context) error {
 	}
 	return nil
 }
-
-// newLeaseID returns a number that no lease has. etcd before 3.4.20 does not bear negative ones.
-func newLeaseID() int64 { return rand.Int64N(math.MaxInt64) + 1 }
 
 // isLookalike reports whether an error is that of lookalike.
 func isLookalike(err error) bool { return errors.Is(err, locker.ErrInvalid) }

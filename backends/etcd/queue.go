@@ -19,14 +19,16 @@ const (
 	maxWaiting = 10 * time.Second
 )
 
+// asNew is the part of its TTL up to which the lease of an entry that comes to the front counts as new.
+const asNew = 10
+
 // waiter is a call of Queue. It has an entry in the directory of the lock, behind that of the owner, and watches the
 // entry just before its own. Without a goroutine of its own, it renews its entry between two watches.
 type waiter struct {
 	*backend
 	req      locker.Request
-	lease    ttl              // of the entry
-	next     ttl              // with the TTL of the lock, for the time at the front; there may be none
-	tried    []ttl            // to which the entry may have been moved, by promotions that were not answered
+	lease    *lease           // of the entry
+	holding  *holding         // of the entry at the front, from the first promotion on
 	revision int64            // when the entry was created; 0: there is none
 	record   *mvccpb.KeyValue // of the tokens, in the transaction that found the entry to be the first
 	result   locker.Grant     // once the entry is the first
@@ -62,7 +64,7 @@ func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 // anew gives up the entry, so that the next contact makes another one, at the end of the queue.
 func (w *waiter) anew() {
 	w.leave()
-	w.req.Token, w.revision = locker.NewToken(), 0
+	w.req.Token, w.revision, w.holding = locker.NewToken(), 0, nil
 }
 
 // wait takes a place in the queue, and returns when the entry is the first one.
@@ -100,11 +102,11 @@ func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, pause time.
 	} else {
 		before, err = w.look(inner)
 	}
-	if err == nil && before == nil && w.lease.asks != seconds(w.req.TTL) {
+	if err == nil && before == nil {
 		err = w.promote(inner)
 	}
 	if err == nil && before == nil {
-		w.result, err = w.granted(inner, w.req, w.revision, w.lease, w.record)
+		w.result, err = w.granted(inner, w.req, w.holding, w.lease.sent, w.record)
 	}
 	if !errors.Is(err, locker.ErrUnavailable) {
 		w.req.Wait.Answered()
@@ -136,7 +138,7 @@ func (w *waiter) sleep(ctx context.Context, before *mvccpb.KeyValue, pause time.
 	start, reason := time.Now(), lockertrace.WakePoll
 	var gone clientv3.WatchChan
 	if before != nil {
-		pause = max(time.Second, time.Duration(w.lease.asks)*time.Second/3)
+		pause = max(time.Second, w.lease.third()-time.Since(w.lease.sent))
 		gone = w.watch.begin(ctx, w.backend, string(before.Key))
 	}
 	t := time.NewTimer(pause)
@@ -169,40 +171,23 @@ func (w *waiter) sleep(ctx context.Context, before *mvccpb.KeyValue, pause time.
 // leave removes the waiter from the queue, or the lock that it was granted meanwhile.
 func (w *waiter) leave() {
 	w.watch.stop()
-	w.revokeLease()
-	w.revoke(w.next, w.req.TTL)
-	w.next = ttl{}
-	w.revokeTried()
-	if w.revision == 0 || w.fits() {
-		return
+	leases := []*lease{w.lease}
+	if w.holding != nil { // a promotion that was not answered may have given the entry another lease
+		leases = w.holding.ended()
 	}
-	// A promotion may have given the entry another lease. It does nothing after this, because the entry is gone.
-	entry := w.entry(w.req.Key, w.req.Token)
-	w.cleanup.add(time.Now().Add(w.req.TTL), func(ctx context.Context) error {
-		_, err := w.kv.Delete(undated{ctx}, entry)
-		return err
-	})
-}
-
-func (w *waiter) revokeTried() {
-	for _, l := range w.tried {
-		w.revoke(l, w.req.TTL)
+	for _, l := range leases {
+		if l != nil {
+			w.revoke(l)
+		}
 	}
-	w.tried = nil
-}
-
-func (w *waiter) revokeLease() {
-	if w.lease.id != 0 {
-		w.revoke(w.lease, max(w.req.TTL, maxWaiting))
-		w.lease = ttl{}
-	}
+	w.lease = nil
 }
 
 // A waiter's place in the queue is its entry.
 
 // join makes the first contact: it takes the lock if it is free, and writes the waiter's entry otherwise.
 func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) {
-	if w.lease, err = w.backend.lease(ctx, w.req.TTL); err != nil {
+	if w.lease, err = w.backend.lease(ctx, w.req.TTL, 1); err != nil {
 		return nil, err
 	}
 	dir := w.dir(w.req.Key)
@@ -218,12 +203,8 @@ func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 	case err == nil && resp.Succeeded:
 		w.record = drawn(resp.Responses[1])
 	case err == nil && !w.fits():
-		if w.req.TTL > maxWaiting {
-			w.next = w.lease
-		} else {
-			w.revokeLease()
-		}
-		if w.lease, err = w.backend.lease(ctx, min(max(w.req.TTL, minWaiting), maxWaiting)); err != nil {
+		w.revoke(w.lease)
+		if w.lease, err = w.backend.lease(ctx, min(max(w.req.TTL, minWaiting), maxWaiting), 1); err != nil {
 			return nil, err
 		}
 		resp, err = w.kv.Txn(ctx).Then(first(dir), put(), w.readTokens()).Commit()
@@ -249,13 +230,13 @@ func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 // fits reports whether an entry with the TTL of the lock can wait.
 func (w *waiter) fits() bool { return w.req.TTL >= minWaiting && w.req.TTL <= maxWaiting }
 
-// look renews the entry, and the lease that it will have at the front, and reads which entry is before it.
+// look reads which entry is before that of the waiter, and renews the lease of the latter if it is time for that. A
+// renewal may be lost again: see move. That costs the waiter its place, if it comes to that.
 func (w *waiter) look(ctx context.Context) (before *mvccpb.KeyValue, err error) {
-	dir := w.dir(w.req.Key)
-	sent := time.Now()
-	answer := w.renewals.send(w.lease.id)
-	if err := w.renewNext(ctx); err != nil {
-		return nil, err
+	dir, l, sent := w.dir(w.req.Key), w.lease, time.Now()
+	var answer <-chan renewed
+	if sent.Sub(l.sent) >= l.third() {
+		l.renewed, answer = true, w.renewals.send(l.id)
 	}
 	last := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(w.revision-1))
 	resp, err := w.kv.Txn(ctx).Then(
@@ -266,68 +247,48 @@ func (w *waiter) look(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 	}
 	kvs := func(i int) []*mvccpb.KeyValue { return resp.Responses[i].GetResponseRange().Kvs }
 	w.record = recordOf(resp.Responses[3])
-	own := kvs(0)
-	if len(own) == 0 {
-		return nil, errGone
-	}
-	if id := clientv3.LeaseID(own[0].Lease); id != w.lease.id { // a promotion that was not answered
-		w.lease = ttl{id: id}
-		return nil, nil
-	}
-	left, err := w.renewals.await(ctx, answer)
 	switch {
-	case err != nil:
-		return nil, unavailable(ctx, err)
-	case left <= 0:
+	case len(kvs(0)) == 0:
 		return nil, errGone
-	}
-	w.lease.sent = sent
-	if len(kvs(1)) == 0 {
+	case len(kvs(1)) == 0:
 		return nil, nil
+	case answer != nil:
+		left, err := w.renewals.await(ctx, answer)
+		switch {
+		case err != nil:
+			return nil, unavailable(ctx, err)
+		case left <= 0:
+			return nil, errGone
+		}
+		l.sent = sent
 	}
 	w.watch.from = resp.Header.Revision + 1
 	return kvs(1)[0], w.saw(kvs(2)[0])
 }
 
-// renewNext renews the lease that the entry will have at the front, if it is time for that.
-func (w *waiter) renewNext(ctx context.Context) error {
-	sent := time.Now()
-	if w.next.id == 0 || sent.Sub(w.next.sent) < time.Duration(w.next.asks)*time.Second/3 {
-		return nil
-	}
-	left, err := w.renewals.await(ctx, w.renewals.send(w.next.id))
-	switch {
-	case err != nil:
-		return unavailable(ctx, err)
-	case left <= 0:
-		w.next = ttl{}
-	default:
-		w.next.sent = sent
-	}
-	return nil
-}
-
-// promote gives the entry, which is the first one, the TTL of the lock. A hand-over costs one transaction if there is a
-// lease for that already.
+// promote makes the waiter, whose entry is the first one, the holder. Its entry moves to a new lease, with the TTL of
+// the lock, unless the lease that it has is as good as new: nobody has the lock until that is confirmed. It is never
+// moved back, and there is no entry before it any more, so promote can be tried again.
 func (w *waiter) promote(ctx context.Context) error {
-	for {
-		next := w.next
-		w.next = ttl{}
-		l, moved, err := w.move(ctx, w.req, w.revision, w.lease.id, w.req.TTL, next)
-		if err != nil {
-			if l.id != 0 {
-				w.tried = append(w.tried, l)
-			}
-			return err
-		}
-		if moved { // so an earlier promotion that comes late has no effect
-			w.revokeTried()
-			w.lease = l
+	if w.holding == nil {
+		w.holding = newHolding(w.revision, w.lease)
+		if !w.lease.renewed && w.lease.asks == seconds(w.req.TTL) && time.Since(w.lease.sent) < w.req.TTL/asNew {
 			return nil
 		}
-		// The entry is gone, or an earlier promotion that was not answered has come late.
-		if _, err := w.look(ctx); err != nil {
-			return err
-		}
 	}
+	l, err := w.backend.lease(ctx, w.req.TTL, 1)
+	if err != nil {
+		return err
+	}
+	w.holding.mayHave(l)
+	m := w.newMove(w.req, w.holding)
+	w.attach(ctx, l, []*move{m})
+	err = <-m.outcome
+	if errors.Is(err, locker.ErrNotHeld) {
+		return errGone
+	}
+	if err == nil {
+		w.lease = l
+	}
+	return err
 }

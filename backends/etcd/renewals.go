@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// renewals renews the leases of a backend, those of holders and those of waiters, over one stream. It has two
-// goroutines while there is a stream, whatever the number of leases.
+// renewals renews the leases of waiters over one stream. It has two goroutines while there is a stream, whatever the
+// number of leases. Those of holders are never renewed: see move.
 //
 // KeepAliveOnce of etcd's client opens a stream for each call, with a login if there is a user, and tries again without
 // a pause while etcd cannot be reached. KeepAlive has a goroutine for each lease, and chooses the times itself.

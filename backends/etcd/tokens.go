@@ -89,9 +89,9 @@ func (b *backend) tokens(ctx context.Context) (*mvccpb.KeyValue, error) {
 	return drawn(resp.Responses[0]), nil
 }
 
-// granted returns the grant of a lock whose entry was created at a revision. record may be nil.
+// granted returns the grant of a lock, whose TTL was set by a request that was sent at a time. record may be nil.
 func (b *backend) granted(
-	ctx context.Context, req locker.Request, revision int64, l ttl, record *mvccpb.KeyValue,
+	ctx context.Context, req locker.Request, h *holding, sent time.Time, record *mvccpb.KeyValue,
 ) (locker.Grant, error) {
 	if record == nil {
 		var err error
@@ -99,9 +99,9 @@ func (b *backend) granted(
 			return locker.Grant{}, err
 		}
 	}
-	first, err := fence(record, revision)
+	first, err := fence(record, h.revision)
 	return locker.Grant{
-		Fence: first, Fences: min(req.FencesNow(), locker.MaxFences), Private: newHolding(revision, l), Sent: l.sent,
+		Fence: first, Fences: min(req.FencesNow(), locker.MaxFences), Private: h, Sent: sent,
 	}, err
 }
 
