@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,6 +34,7 @@ type Deployment struct {
 type Store struct {
 	Servers []Server                  // none if the store is a directory
 	Mishaps *Mishaps                  // of requests over HTTP; nil if the servers speak something else
+	Leader  func() Server             // that leads the others now; nil if none does
 	url     func(addrs string) string // at which a client opens the store through other addresses of the servers
 }
 
@@ -141,8 +143,13 @@ func onRedis(driver string, nodes int) Deployment {
 func startEtcd(t testing.TB) *Store {
 	st := &Store{url: func(addrs string) string { return "etcd://" + addrs }}
 	t.Setenv(etcdtest.NoFsync, "false")
-	for _, m := range etcdtest.StartCluster(t, 3) {
+	members := etcdtest.StartCluster(t, 3)
+	for _, m := range members {
 		st.Servers = append(st.Servers, Server{m.Addr(), m.Restart, m.Pause, m.Resume, nil})
+	}
+	st.Leader = func() Server {
+		leads := func(m *etcdtest.Member) bool { return m.Metric("etcd_server_is_leader") > 0 }
+		return st.Servers[max(0, slices.IndexFunc(members, leads))] // or any, during an election
 	}
 	return st
 }
