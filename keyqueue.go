@@ -118,16 +118,12 @@ func (qs *keyQueues) join(
 	}()
 	since := time.Now()
 	waiting(trace, HeldError{Label: q.label()})
-	var err error
-	select {
-	case <-w.ready:
-	case <-closing:
-		err = ErrClosed
-	case <-ctx.Done():
-		err = q.last(errBehind)
-	}
+	err := q.await(ctx, closing, w, since, o.patience)
 	if err != nil && q.quit(w, position) == nil {
 		panics = false
+		if failing, _ := q.Failing(); !failing.IsZero() {
+			several.From(ctx).Failing(failing)
+		}
 		return nil, nil, err
 	}
 	if w.lease != nil { // maybe at the moment at which ctx has ended
@@ -139,6 +135,37 @@ func (qs *keyQueues) join(
 	woken(trace, lockertrace.WakeFront, since)
 	panics = false
 	return q, nil, nil
+}
+
+// await returns when the wait of w, which has come at joined, is over. The caller at the front asks the store for all
+// of them, and each bears a store that fails for its own patience.
+func (q *keyQueue) await(
+	ctx context.Context, closing <-chan struct{}, w *caller, joined time.Time, patience time.Duration,
+) error {
+	doubts := q.doubts()
+	var over <-chan time.Time // may be the end of the patience
+	for {
+		select {
+		case <-w.ready:
+			return nil
+		case <-closing:
+			return ErrClosed
+		case <-ctx.Done():
+			return q.last(errBehind)
+		case <-over:
+			over, doubts = nil, q.doubts()
+		case <-doubts:
+			left, fault := q.bears(patience, joined)
+			switch {
+			case fault == nil: // the store has answered again
+				doubts = q.doubts()
+			case left <= 0:
+				return fault
+			default:
+				over, doubts = time.After(left), nil
+			}
+		}
+	}
 }
 
 // heed tells l when a caller of its key comes, until ignore is called. If there is a caller already, heed tells l at

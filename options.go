@@ -90,7 +90,8 @@ func MinHold(d time.Duration) Option {
 // Patience sets how long Lock tolerates a failing store while it waits for a lock that it has seen held. A store fails
 // if it cannot be reached, does not answer, or refuses. Lock returns the error d after the first failed contact, unless
 // the store has answered in between. With 0, it returns the first failure. The default is [DefaultPatience]. With a
-// negative value the call fails before it sends anything.
+// negative value the call fails before it sends anything. While other callers of the same [Client] are ahead, only the
+// first of them asks the store. Its contacts count for the others, from their calls on, and each has its own patience.
 //
 // Patience has no effect on TryLock, nor on a Lock that finds the store failing from the start: both return the error
 // at once.

@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,89 @@ func TestPatienceBeginsWithTheFaultAndNotWithTheWait(t *testing.T) {
 		mustUnlock(t, l)
 		_ = c.Close()
 	})
+}
+
+// failing is a store with a queue, which answers that the lock is held or, while down is true, fails.
+type failing struct {
+	*store
+	down atomic.Bool
+}
+
+func (f *failing) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	for w := req.Wait; ; {
+		asked := time.Now()
+		if !f.down.Load() {
+			w.Held(&locker.HeldError{})
+		} else if err := w.Failed(ctx, asked, locker.ErrUnavailable); err != nil {
+			return locker.Grant{}, err
+		}
+		if _, err := w.Sleep(ctx, 10*time.Millisecond, nil); err != nil {
+			return locker.Grant{}, err
+		}
+	}
+}
+
+// Only the caller at the front asks the store. A caller behind it has patience of its own, which counts from when the
+// store begins to fail, or from its call.
+func TestEachCallerHasPatienceOfItsOwn(t *testing.T) {
+	for _, queues := range []bool{false, true} {
+		virtual.Test(t, func(t *testing.T) {
+			f := &failing{store: newStore()}
+			b := locker.Backend(f)
+			if !queues {
+				b = f.store
+			}
+			fails := func(down bool) {
+				f.down.Store(down)
+				f.on("acquire", nil)
+				if down {
+					f.on("acquire", unavailable)
+				}
+			}
+			c := locker.NewClient(b)
+			if _, err := f.Backend.Acquire(t.Context(), locker.Request{Key: "k", Token: "other", TTL: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			front := asks(t.Context(), c, "k", locker.Patience(30*time.Minute))
+			behind := map[time.Duration]<-chan granted{}
+			for _, patience := range []time.Duration{0, 3 * time.Second, time.Minute} {
+				behind[patience] = asks(t.Context(), c, "k", locker.Patience(patience))
+			}
+			// check waits until calls whose patience is that long or shorter have ended, and no others.
+			check := func(when string, d, ended time.Duration) {
+				t.Helper()
+				time.Sleep(d)
+				for patience, got := range behind {
+					switch over := len(got) > 0; {
+					case over != (patience <= ended):
+						t.Fatalf("queues %v, %s: with a patience of %v, the call is over: %v", queues, when, patience, over)
+					case over:
+						wantErr(t, (<-got).err, locker.ErrUnavailable)
+						delete(behind, patience)
+					}
+				}
+			}
+			check("the store answers", 10*time.Second, -1)
+			fails(true)
+			check("it fails", time.Second, 0) // polls of one that waits for long are up to a second apart
+			fails(false)
+			check("it answers again", 10*time.Second, 0)
+			fails(true)
+			check("it fails for less than the patience", 2900*time.Millisecond, 0)
+			check("it fails for 3 s, and a poll", 1100*time.Millisecond, 3*time.Second)
+			late := asks(t.Context(), c, "k", locker.Patience(3*time.Second))
+			behind[4*time.Second] = late // as it came 4 s after the first failure
+			check("the last one has waited for less than its patience", 2900*time.Millisecond, 3*time.Second)
+			check("the last one has waited for 3 s", 200*time.Millisecond, 4*time.Second)
+			check("it fails for less than a minute", 50*time.Second, 4*time.Second)
+			check("it fails for a minute", 5*time.Second, time.Minute)
+			if len(front) > 0 {
+				t.Error("the caller at the front has lost its patience")
+			}
+			_ = c.Close()
+			wantErr(t, (<-front).err, locker.ErrClosed)
+		})
+	}
 }
 
 // A store that rests says for how long. LockAll does not wait longer than its patience all the same.

@@ -27,11 +27,12 @@ type Wait struct {
 	ending    <-chan struct{} // see EndWith
 	queue     *keyQueue       // of the Client, whose other callers may wait for the lock; nil: none do
 
-	mu     sync.Mutex // guards the following, which callers behind the one at the front read
-	waits  bool       // the call of Queue in progress has found the lock held
-	held   error      // the last answer that the lock is held; nil if there was none
-	fault  error      // of the last contact with the store; nil if the store answered
-	faulty time.Time  // when the first contact began that has failed since the last answer
+	mu     sync.Mutex    // guards the following, which callers behind the one at the front read
+	waits  bool          // the call of Queue in progress has found the lock held
+	held   error         // the last answer that the lock is held; nil if there was none
+	fault  error         // of the last contact with the store; nil if the store answered
+	faulty time.Time     // when the first contact began that has failed since the last answer
+	doubt  chan struct{} // closed when fault is set; nil unless a caller behind the one at the front watches for that
 }
 
 // NewWait returns the Wait of a call of Queue. It is for tests of backends: a [Client] makes its own. The hooks are
@@ -79,7 +80,15 @@ func (w *Wait) found(held error) {
 func (w *Wait) saw(held error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waits, w.held, w.fault = true, held, nil
+	w.waits, w.held = true, held
+	w.answered()
+}
+
+// answered records that the store has answered. Call with mu held.
+func (w *Wait) answered() {
+	if w.fault != nil {
+		w.fault, w.doubt = nil, nil
+	}
 }
 
 // Waits reports whether Held was called in this call of Queue.
@@ -93,7 +102,7 @@ func (w *Wait) Waits() bool {
 func (w *Wait) Answered() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fault = nil
+	w.answered()
 }
 
 // Failed records that a contact with the store that began at since has failed with err. It returns nil if the call
@@ -120,12 +129,43 @@ func (w *Wait) note(over bool, took time.Duration, since time.Time, err error) e
 	defer w.mu.Unlock()
 	if w.fault == nil {
 		w.faulty = since
+		if w.doubt != nil {
+			close(w.doubt)
+		}
 	}
 	w.fault = err
 	if over {
 		return err
 	}
 	return nil
+}
+
+// doubts returns a channel that is closed when the store fails.
+func (w *Wait) doubts() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.doubt == nil {
+		w.doubt = make(chan struct{})
+		if w.fault != nil {
+			close(w.doubt)
+		}
+	}
+	return w.doubt
+}
+
+// bears returns how much is left of the patience of a caller that has waited behind the one at the front since joined.
+// It returns the whole patience and no error while the store answers.
+func (w *Wait) bears(patience time.Duration, joined time.Time) (left time.Duration, fault error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fault == nil {
+		return patience, nil
+	}
+	since := w.faulty
+	if since.Before(joined) {
+		since = joined
+	}
+	return patience - time.Since(since), w.fault
 }
 
 // Left returns how much is left of the patience with a store that fails: the whole patience while the store answers.

@@ -292,8 +292,8 @@ func TestOwnTermsAreSeenAtOnce(t *testing.T) {
 	})
 }
 
-// Candidates of one Client have the lock one after the other, and the store is asked each time. Observers everywhere see
-// the term of the one that leads.
+// Candidates of one Client have the lock one after the other, and the store is asked each time. Observers everywhere
+// see the term of the one that leads.
 func TestObserversSeeTheTermOfCandidatesOfOneClient(t *testing.T) {
 	withHarness(t, func(o *harness) {
 		c, other := locker.NewClient(o.store), locker.NewClient(o.store)

@@ -9,6 +9,13 @@ var localMutants = []mutant{
 		"; l.err != nil || left(end) <= 0 || g.failed",
 		"; l.err != nil || end.IsZero() || g.failed"),
 	local("a lock in doubt is handed over", "grant.go", " || g.failed != nil ||", " ||"),
+	patience("callers behind another one bear what that bears", "keyqueue.go", "case left <= 0:",
+		"case left <= -time.Hour:"),
+	patience("patience counts from before the call", "wait.go", "if since.Before(joined) {", "if since.IsZero() {"),
+	patience("patience counts from the first failure ever", "wait.go", "		w.fault, w.doubt = nil, nil",
+		"		w.fault = nil"),
+	patience("callers behind another one notice the first outage only", "keyqueue.go",
+		"			over, doubts = nil, q.doubts()", "			over = nil"),
 	local("nobody asks the store when hand-overs have ended", "keyqueue.go", "		g.check()", "		_ = g"),
 	local("a lock that was not handed over is asked for", "grant.go", "!ok || l == &g.first ||", "!ok ||"),
 	local("the question at the end of hand-overs changes nothing", "grant.go", "_ = g.ask(ctx, l, &cancel, v.Verify)",
@@ -81,6 +88,11 @@ var localMutants = []mutant{
 // gate plants a bug in the hand-over of the gate of a semaphore.
 func gate(name, file, before, after string) mutant {
 	return mutant{"local: " + name, []patch{{file, before, after}}, []killer{test("semaphore", "TestGateThatWas")}}
+}
+
+// patience plants a bug in how callers behind the one at the front bear a store that fails.
+func patience(name, file, before, after string) mutant {
+	return mutant{"local: " + name, []patch{{file, before, after}}, []killer{test(".", "TestEachCallerHasPatience")}}
 }
 
 func local(name, file, before, after string) mutant {
