@@ -341,13 +341,20 @@ func (a *acquisition) vote(i int) (Outcome, error) {
 	case v.Granted && (a.voting.token == 0 || a.voting.agreed.has(i)):
 		return Agreed, nil
 	case v.Granted && a.raises != nil:
-		err := a.raises[i].err
-		return faultOf(err), err
+		return a.faultOf(a.raises[i].err)
 	case !a.voting.asked.has(i):
 		return NotAsked, nil
 	default:
-		return faultOf(v.Err), v.Err
+		return a.faultOf(v.Err)
 	}
+}
+
+// faultOf returns the Outcome of a node that was asked and has said err, or nothing if that is nil.
+func (a *acquisition) faultOf(err error) (Outcome, error) {
+	if err == nil && a.voting.outcome() == lost {
+		return NotHeard, nil
+	}
+	return faultOf(err), err
 }
 
 // cause returns whether the acquisition was lost to other owners, or because too few nodes have answered.

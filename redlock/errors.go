@@ -32,7 +32,7 @@ type QuorumError struct {
 type Vote struct {
 	Node    string // its name
 	Outcome Outcome
-	Err     error // why it has not agreed; nil if the Outcome is Agreed, NoAnswer or NotAsked
+	Err     error // why it has not agreed; nil if the Outcome is Agreed, NoAnswer, NotHeard or NotAsked
 }
 
 // Outcome is a node's vote in one word.
@@ -43,7 +43,8 @@ const (
 	Agreed    Outcome = "agreed"    // it has granted, extended, verified or released
 	Held      Outcome = "held"      // somebody else has the lock, or it is not this lease's any more
 	Failed    Outcome = "failed"    // it was unreachable, or refused; Err says which
-	NoAnswer  Outcome = "no answer" // it did not answer before the decision
+	NoAnswer  Outcome = "no answer" // it did not answer in time
+	NotHeard  Outcome = "not heard" // the other nodes had decided before it could answer: it may be in order
 	NotAsked  Outcome = "not asked" // the decision came before it was asked, or it never had this lock
 	Duplicate Outcome = "duplicate" // it is the same server as another node, and does not vote
 	Resting   Outcome = "resting"   // it may have forgotten locks, and grants none for a while; see [Guard]

@@ -125,6 +125,44 @@ func TestLateGrantsAheadOfTheTokenCount(t *testing.T) {
 	})
 }
 
+// If a majority refuses at once, the other node had no chance to answer. The error does not say that it has failed.
+func TestNodeThatWasNotHeardIsNoFault(t *testing.T) {
+	late := func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+		time.Sleep(time.Millisecond)
+		return execute(), nil
+	}
+	for _, tt := range []struct {
+		others simnode.Network
+		text   string
+		want   []redlock.Outcome
+	}{
+		{simnode.Dead, "c not heard", []redlock.Outcome{redlock.Failed, redlock.Failed, redlock.NotHeard}},
+		{swallowed, "a no answer; b no answer", []redlock.Outcome{redlock.NoAnswer, redlock.NoAnswer, redlock.Agreed}},
+	} {
+		virtual.Test(t, func(t *testing.T) {
+			ds := make([]drivers.Driver, 3)
+			for i, network := range []simnode.Network{tt.others, tt.others, late} {
+				ds[i] = simnode.New().Driver(network)
+			}
+			l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Names("a", "b", "c"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			_, err = l.TryLock(t.Context(), "k")
+			for i, v := range quorumError(t, err).Votes {
+				if v.Outcome != tt.want[i] {
+					t.Errorf("%s: %q, want %q", v.Node, v.Outcome, tt.want[i])
+				}
+			}
+			wantText(t, err, tt.text)
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A node that was not waited for is reported later: a slow node has answered, and a hung node has not.
 func TestLateVotesAreTraced(t *testing.T) {
 	const timeout = 2 * time.Second

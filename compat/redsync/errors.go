@@ -102,7 +102,7 @@ func (r *Redsync) failure(err error) error {
 	e := &nodesError{err: err}
 	for i, v := range q.Votes {
 		switch v.Outcome {
-		case redlock.Agreed, redlock.NotAsked:
+		case redlock.Agreed, redlock.NotAsked, redlock.NotHeard:
 		case redlock.Held:
 			e.nodes = append(e.nodes, &ErrNodeTaken{i})
 		default:
