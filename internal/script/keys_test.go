@@ -1,6 +1,9 @@
 package script_test
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -94,6 +97,32 @@ func TestSlotIsTheServers(t *testing.T) {
 		for _, derived := range []string{k.Fence(), k.Queue(), k.Wait(), k.Turn()} {
 			if got := s.Cmd(t, "CLUSTER", "KEYSLOT", derived); got != want {
 				t.Errorf("%.40q: slot %v, %.40q: slot %v", key, want, derived, got)
+			}
+		}
+	}
+}
+
+// The page on rights lists every command that scripts call. The server refuses the others, and a script that can do
+// without one hides that.
+func TestThePageOnRightsHasTheCommandsOfScripts(t *testing.T) {
+	page, err := os.ReadFile("../../docs/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rights, _ := strings.Cut(string(page), "\n## A user for locks\n")
+	rights, _, _ = strings.Cut(rights, "\n## ")
+	files, err := filepath.Glob("*.lua")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`redis\.p?call\(\s*'(\w+)'`).FindAllStringSubmatch(string(text), -1) {
+			if !regexp.MustCompile(`\+` + strings.ToLower(m[1]) + `\b`).MatchString(rights) {
+				t.Errorf("%s calls %s, which docs/redis.md does not list", file, m[1])
 			}
 		}
 	}

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,10 +22,15 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/once"
+	"github.com/golocker/locker/rwlock"
+	"github.com/golocker/locker/semaphore"
+	"github.com/golocker/locker/single"
 )
 
 // TestUserOfTheDocumentation does everything that locks and the command can do, with each driver, over TLS with client
@@ -43,8 +49,10 @@ func TestUserOfTheDocumentation(t *testing.T) {
 				commands = s.DocumentedUser(t)
 			}
 			useLocks(t, secured.url("rediss", one), "k")
+			useTick(t, secured.url("rediss", one), one)
 			useCommand(t, secured.url("rediss", one))
 			useLocks(t, secured.url("redlocks", nodes...)+"&budget=20s", "k")
+			useTick(t, secured.url("redlocks", nodes...)+"&budget=20s", nodes...)
 			useCommand(t, secured.url("redlocks", nodes...)+"&budget=20s")
 			for _, s := range every {
 				assert.Empty(t, s.Cmd(t, "ACL", "LOG"), "refused")
@@ -141,11 +149,11 @@ func useLocks(t *testing.T, url, key string) {
 	require.NoError(t, lease.Extend(ctx))
 	require.NoError(t, locker.Verify(ctx, lease))
 	waits := make(chan struct{})
-	var once sync.Once
+	var first sync.Once
 	next := make(chan error, 1)
 	go func() {
 		traced := lockertrace.With(ctx, &lockertrace.Trace{
-			Waiting: func(lockertrace.Waiting) { once.Do(func() { close(waits) }) },
+			Waiting: func(lockertrace.Waiting) { first.Do(func() { close(waits) }) },
 		})
 		lease, err := waiter.Lock(traced, key)
 		if err == nil {
@@ -178,6 +186,63 @@ func useLocks(t *testing.T, url, key string) {
 	all, err := locker.LockAll(ctx, holder, []string{"{all}a", "{all}b"})
 	require.NoError(t, err)
 	steady.Unlock(t, all)
+	usePlaces(t, ctx, holder, waiter, key)
+}
+
+// usePlaces takes permits, shared and exclusive locks, also while others wait for them, and a tick.
+func usePlaces(t *testing.T, ctx context.Context, holder, waiter locker.Locker, key string) {
+	t.Helper()
+	pool, readers := semaphore.New(holder, 3), rwlock.New(waiter).Shared()
+	for what, u := range map[string]struct {
+		holds, waits, meets locker.Locker
+	}{
+		"permits":       {pool, semaphore.New(waiter, 3).Weight(3), pool},
+		"a shared lock": {rwlock.New(holder).Shared(), rwlock.New(holder).Exclusive(), readers},
+	} {
+		lease, err := u.holds.Lock(ctx, key)
+		require.NoError(t, err, what)
+		require.NoError(t, lease.Extend(ctx), what)
+		next := make(chan error, 1)
+		go func() {
+			lease, err := u.waits.Lock(ctx, key)
+			if err == nil {
+				err = steady.Release(lease)
+			}
+			next <- err
+		}()
+		eventually(t, what+": somebody waits", func() bool {
+			met, err := u.meets.TryLock(ctx, key)
+			if err == nil {
+				steady.Unlock(t, met)
+			}
+			return errors.Is(err, locker.ErrHeld)
+		})
+		steady.Unlock(t, lease)
+		require.NoError(t, <-next, what)
+	}
+}
+
+// useTick runs a job once although two programs want to, and takes a permit beside what an attempt whose outcome was
+// unknown has left.
+func useTick(t *testing.T, url string, servers ...*redistest.Server) {
+	t.Helper()
+	tick := time.Now().Truncate(time.Millisecond)
+	for range 2 {
+		l, err := config.Open(t.Context(), url)
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, l.Close()) }()
+		_, err = once.Per(t.Context(), l, "job", tick, func(context.Context) error { return nil })
+		require.NoError(t, err)
+		pool := semaphore.New(l, 2)
+		for _, s := range servers {
+			for _, lock := range pool.Locks("undone") {
+				s.Cmd(t, "HSET", script.KeysOf(single.DefaultPrefix, lock).Wait(), "!late", "d:9999999999999")
+			}
+		}
+		permit, err := pool.TryLock(t.Context(), "undone")
+		require.NoError(t, err)
+		steady.Unlock(t, permit)
+	}
 }
 
 // useCommand inspects a lock, watches it, releases it by force, and raises the tokens.

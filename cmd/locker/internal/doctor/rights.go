@@ -39,6 +39,8 @@ func (p *checkup) trials() []trial {
 		{"hset", drivers.Command{"HSET", waiters, "probe", "1"}},
 		{"hget", drivers.Command{"HGET", waiters, "probe"}},
 		{"hscan", drivers.Command{"HSCAN", waiters, "0"}},
+		{"hlen", drivers.Command{"HLEN", waiters}},
+		{"hkeys", drivers.Command{"HKEYS", waiters}},
 		{"hdel", drivers.Command{"HDEL", waiters, "probe"}},
 		{strings.ToLower(publish), drivers.Command{publish, channel, ""}},
 		{"eval", drivers.Command{"EVAL", "return 1", "1", lock}},
