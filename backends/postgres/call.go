@@ -57,12 +57,20 @@ func exchange[T any](
 
 // connection takes a connection of the pool. If there is none within the timeout, the error says which it waited for: a
 // server, or other users of the pool.
+//
+// It returns when ctx ends, but its deadline is not for the pool. The pool asks a connection that was idle whether it is
+// there, and closes it if no answer comes by the deadline. So each call with a short one would cost a connection of a
+// server that is slow, and make it slower.
 func (b *backend) connection(ctx context.Context) (*pgxpool.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	taking, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.timeout)
 	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
 	defer context.AfterFunc(b.ctx, cancel)()
-	conn, err := b.pool.Acquire(ctx)
-	if err != nil && ctx.Err() != nil {
+	conn, err := b.pool.Acquire(taking)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, b.crowded(ctx.Err())
+	case err != nil && taking.Err() != nil:
 		return nil, b.crowded(err)
 	}
 	return conn, err

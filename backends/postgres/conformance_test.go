@@ -38,6 +38,7 @@ func TestOneServer(t *testing.T) {
 		"SchemaNames":               testSchemaNames,
 		"SettingsOfTheUser":         testSettingsOfTheUser,
 		"HandOverAfterATransaction": testHandOverAfterATransaction,
+		"ShortDeadlines":            testShortDeadlinesCostNoConnection,
 		"LateAttemptDoesNothing":    testLateAttemptDoesNothing,
 		"Presence":                  testPresence,
 		"DeadWaiter":                testDeadWaiter,
