@@ -31,6 +31,8 @@ const (
 // trial is one store with its processes.
 type trial struct {
 	*testing.T
+	of deployment.Deployment
+
 	judge   *judge
 	store   *deployment.Store
 	forgets bool // servers may forget
@@ -42,7 +44,7 @@ type trial struct {
 }
 
 func newTrial(t *testing.T, d deployment.Deployment) *trial {
-	return &trial{T: t, judge: newJudge(), store: d.Start(t), others: map[int]bool{}}
+	return &trial{T: t, of: d, judge: newJudge(), store: d.Start(t), others: map[int]bool{}}
 }
 
 // process is a worker and its ways to the servers.

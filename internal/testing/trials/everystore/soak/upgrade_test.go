@@ -2,12 +2,16 @@ package soak
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/golocker/locker"
 )
 
 const (
@@ -15,9 +19,17 @@ const (
 	// program is this one.
 	upgradeEnv = "LOCKER_UPGRADE"
 	// fromEnv is the commit of the other program. By default, it is that of the last release, and before the first
-	// release the commit before this one.
+	// release unreleased.
 	fromEnv = "LOCKER_UPGRADE_FROM"
+
+	// unreleased is a commit before the first release, of which programs are in use. Its stored data has other meanings.
+	// It has no soak, and so gets the one of soakFrom, which was made a few hours later.
+	unreleased, soakFrom = "d13e3dc2", "bd8806c0"
 )
+
+// strangers says in which stores programs of unreleased and of this commit refuse each other, and with which words a
+// new one does.
+var strangers = map[string]string{"NATS": "its format is v1"}
 
 // Programs of two releases use the same locks during a rolling upgrade, while processes, servers and networks fail. It
 // holds what holds for programs of one release.
@@ -25,16 +37,20 @@ const (
 // The other program is the test of its own commit, with the library and the worker of that time. So the API may have
 // changed since, but not what a plan and a word say.
 func TestUpgrade(t *testing.T) {
-	duration, other := 4*time.Second, os.Args[0]
+	duration, other, commit := 4*time.Second, os.Args[0], ""
 	text := os.Getenv(upgradeEnv)
 	if text != "" {
 		var err error
 		if duration, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
 		}
-		other = build(t)
+		other, commit = build(t)
 	}
 	onStores(t, text != "", func(tr *trial) {
+		if refusal := strangers[tr.of.Name]; refusal != "" && commit == unreleased {
+			tr.keepApart(other, refusal)
+			return
+		}
 		tr.boundPlaces()
 		for _, w := range []work{ofLocks, ofPlaces} {
 			tr.begin(4, plan{Work: w, Mixed: 10, program: other})
@@ -90,8 +106,47 @@ func (j *judge) changes(old func(s *span) bool) (n int) {
 	return n
 }
 
-// build builds this test as it was at the other commit, and returns the program.
-func build(t *testing.T) string {
+// keepApart lets a program of this commit meet what an old one uses, and an old one what this one uses.
+func (tr *trial) keepApart(other, refusal string) {
+	refused := func() {
+		tr.Helper()
+		l := tr.open()
+		defer func() { _ = l.Close() }()
+		ctx, cancel := context.WithTimeout(tr.Context(), limit)
+		defer cancel()
+		_, err := l.TryLock(ctx, "new")
+		if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), refusal) {
+			tr.Errorf("a new program beside old ones: expected an error that says %q, seen %v", refusal, err)
+		}
+	}
+	tr.begin(2, plan{Work: ofLocks, program: other})
+	has := func(s *span) bool { return tr.others[s.who] }
+	tr.await(now(), 20, "an old program had a lock", has)
+	refused()
+	tr.end()
+	refused()
+	tr.verdict()
+
+	next := newTrial(tr.T, tr.of)
+	l := next.open()
+	defer func() { _ = l.Close() }()
+	lease, err := l.TryLock(next.Context(), "new")
+	if err != nil {
+		next.Fatal(err)
+	}
+	next.begin(2, plan{Work: ofLocks, program: other})
+	<-time.After(limit) // the old programs print nothing but what they have
+	next.end()
+	if n := next.judge.count(func(*span) bool { return true }); n > 0 {
+		next.Errorf("old programs had %d locks in a store that a new one uses", n)
+	}
+	if err := lease.Unlock(next.Context()); err != nil {
+		next.Error(err)
+	}
+}
+
+// build builds this test as it was at the other commit, and returns the program and the commit.
+func build(t *testing.T) (program, commit string) {
 	t.Helper()
 	const root, module = "../../../../..", "internal/testing/trials/everystore"
 	run := func(name string, args ...string) string {
@@ -106,12 +161,18 @@ func build(t *testing.T) string {
 	}
 	tags := run("git", "tag", "--list", "v*", "--sort=version:refname", "--merged", "HEAD")
 	last := tags[strings.LastIndex(tags, "\n")+1:]
-	commit := cmp.Or(os.Getenv(fromEnv), last, "HEAD^")
+	commit = cmp.Or(os.Getenv(fromEnv), last, unreleased)
 	dir := t.TempDir()
 	archive, program := filepath.Join(dir, "tree.tar"), filepath.Join(dir, "old")
-	run("git", "archive", "-o", archive, commit)
-	run("tar", "-x", "-f", archive, "-C", dir)
+	extract := func(args ...string) {
+		run("git", append([]string{"archive", "-o", archive}, args...)...)
+		run("tar", "-x", "-f", archive, "-C", dir)
+	}
+	extract(commit)
+	if commit == unreleased {
+		extract(soakFrom, module)
+	}
 	run("go", "test", "-C", filepath.Join(dir, module), "-c", "-o", program, "./soak")
 	t.Logf("the old program is that of %s", run("git", "log", "-1", "--format=%h %s", commit))
-	return program
+	return program, commit
 }
