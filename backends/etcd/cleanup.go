@@ -2,13 +2,23 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/golocker/locker"
 )
 
-// maxWorkers is how many goroutines of a backend clean up at once.
-const maxWorkers = 16
+const (
+	// maxWorkers is how many goroutines of a backend clean up at once.
+	maxWorkers = 16
+
+	// maxChores bounds the memory for chores while etcd does not answer. With more, acquisitions are refused, so that
+	// none is left that nobody undoes.
+	maxChores = 16 << 10
+)
 
 // cleanup does in the background what no caller waits for: it undoes attempts, repeats releases, and revokes leases
 // that are no longer used. Its goroutines end when there is nothing left to do.
@@ -21,6 +31,9 @@ type cleanup struct {
 	closed  bool
 	running sync.WaitGroup // the workers; Add is called with mu held while closed is false
 }
+
+// errBacklog refuses acquisitions while etcd has not answered the clean-up of too many earlier ones.
+var errBacklog = fmt.Errorf("%w: etcd has not answered %d requests that clean up", locker.ErrUnavailable, maxChores)
 
 // chore is repeated until it succeeds, or until the lock that it is about has ended anyway.
 type chore struct {
@@ -44,17 +57,31 @@ func (c *cleanup) add(until time.Time, do func(ctx context.Context) error) {
 	}
 }
 
-// next takes a chore. If there is none, the worker ends.
+// next takes a chore whose time is not over. If there is none, the worker ends.
 func (c *cleanup) next() (chore, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.chores) == 0 || c.open.Err() != nil {
-		c.workers--
-		return chore{}, false
+	for len(c.chores) > 0 && c.open.Err() == nil {
+		first := c.chores[0]
+		c.chores = c.chores[1:]
+		if time.Now().Before(first.until) {
+			return first, true
+		}
 	}
-	first := c.chores[0]
-	c.chores = c.chores[1:]
-	return first, true
+	c.workers--
+	return chore{}, false
+}
+
+// full reports whether there is no room for the chores of another acquisition. Chores whose time is over take none.
+func (c *cleanup) full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.chores) < maxChores {
+		return false
+	}
+	now := time.Now()
+	c.chores = slices.DeleteFunc(c.chores, func(todo chore) bool { return !now.Before(todo.until) })
+	return len(c.chores) >= maxChores
 }
 
 func (c *cleanup) work() {
@@ -71,9 +98,7 @@ func (c *cleanup) work() {
 			failures = 0
 			continue
 		}
-		if time.Now().Before(todo.until) {
-			c.again(todo)
-		}
+		c.again(todo)
 		failures++
 		pause := min(time.Second, 20*time.Millisecond<<min(failures, 6))
 		select {

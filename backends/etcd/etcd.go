@@ -278,6 +278,9 @@ func (b *backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 		return nil, err
 	}
 	defer cancel()
+	if b.cleanup.full() {
+		return nil, errBacklog
+	}
 	l, err := b.lease(ctx, reqs[0].TTL, len(reqs))
 	if err != nil {
 		return nil, err
