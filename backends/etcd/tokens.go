@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -17,9 +18,10 @@ import (
 //
 //	token = value of the record + (revision − create revision of the record) × locker.MaxFences
 //
-// The value is the time in microseconds at which the record was created, unless it was raised. Each grant reads the
-// record in the transaction that finds the lock to be its own. So of two grants, the later one has a base that is not
-// smaller, and a greater revision. Nothing else reads a clock: one that is set back makes no token fall.
+// The value is a number after the version of its meaning, and of what entries mean. It is the time in microseconds at
+// which the record was created, unless it was raised. Each grant reads the record in the transaction that finds the
+// lock to be its own. So of two grants, the later one has a base that is not smaller, and a greater revision. Nothing
+// else reads a clock: one that is set back makes no token fall.
 
 // maxToken is where tokens end: Lua and JavaScript know no greater number exactly. The clock is there in 2255.
 const maxToken = 1 << 53
@@ -27,6 +29,10 @@ const maxToken = 1 << 53
 // tokensKey is the name of the record, without the prefix. It has no slash, so it is outside of the directories of all
 // locks of the prefix.
 const tokensKey = "%tokens"
+
+// tokensVersion is before the number in the value of the record. Programs that know only numbers refuse it: they renew
+// the leases of holders. A number alone is from them, and means the same; see backend.granted.
+const tokensVersion = "v2 "
 
 func (b *backend) tokensName() string { return b.prefix + tokensKey }
 
@@ -37,7 +43,7 @@ func (b *backend) readTokens() clientv3.Op { return clientv3.OpGet(b.tokensName(
 func (b *backend) drawTokens() clientv3.Op {
 	name := b.tokensName()
 	absent := clientv3.Compare(clientv3.CreateRevision(name), "=", 0)
-	create := clientv3.OpPut(name, strconv.FormatInt(time.Now().UnixMicro(), 10))
+	create := clientv3.OpPut(name, tokensVersion+strconv.FormatInt(time.Now().UnixMicro(), 10))
 	return clientv3.OpTxn([]clientv3.Cmp{absent}, []clientv3.Op{create, b.readTokens()}, []clientv3.Op{b.readTokens()})
 }
 
@@ -57,10 +63,11 @@ func recordOf(resp *pb.ResponseOp) *mvccpb.KeyValue {
 
 // base returns the value of the record.
 func base(record *mvccpb.KeyValue) (int64, error) {
-	n, err := strconv.ParseInt(string(record.Value), 10, 64)
+	n, err := strconv.ParseInt(strings.TrimPrefix(string(record.Value), tokensVersion), 10, 64)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%w: tokens are counted from the value of %.64q, which is not a number: "+
-			"delete it, and they begin at the clock again", locker.ErrUnavailable, record.Key)
+		return 0, fmt.Errorf("%w: tokens are counted from the value of %.64q, and this version does not know %.64q: use the "+
+			"version of the library that has written it, or delete it, and tokens begin at the clock again",
+			locker.ErrUnavailable, record.Key, record.Value)
 	}
 	return n, nil
 }
@@ -100,6 +107,9 @@ func (b *backend) granted(
 		}
 	}
 	first, err := fence(record, h.revision)
+	if err == nil && !strings.HasPrefix(string(record.Value), tokensVersion) {
+		err = b.write(ctx, record, string(record.Value))
+	}
 	return locker.Grant{
 		Fence: first, Fences: min(req.FencesNow(), locker.MaxFences), Private: h, Sent: sent,
 	}, err
@@ -125,14 +135,18 @@ func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
 		if err != nil || uint64(n) > least {
 			return err
 		}
-		same := clientv3.Compare(clientv3.ModRevision(b.tokensName()), "=", record.ModRevision)
-		raise := clientv3.OpPut(b.tokensName(), strconv.FormatUint(least+1, 10))
-		resp, err := b.kv.Txn(ctx).If(same).Then(raise).Commit()
-		if err != nil {
-			return unavailable(ctx, err)
-		}
-		if resp.Succeeded {
-			return nil
+		if err := b.write(ctx, record, strconv.FormatUint(least+1, 10)); err != nil {
+			return err
 		}
 	}
+}
+
+// write gives the record another number, with the version, unless it has changed meanwhile.
+func (b *backend) write(ctx context.Context, record *mvccpb.KeyValue, n string) error {
+	same := clientv3.Compare(clientv3.ModRevision(b.tokensName()), "=", record.ModRevision)
+	_, err := b.kv.Txn(ctx).If(same).Then(clientv3.OpPut(b.tokensName(), tokensVersion+n)).Commit()
+	if err != nil {
+		return unavailable(ctx, err)
+	}
+	return nil
 }

@@ -3,6 +3,8 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,6 +30,7 @@ func TestTokens(t *testing.T) {
 		"go on if the record is deleted":      goOnWithoutRecord,
 		"are refused if they are not exact":   areExact,
 		"a condition ends the hand-overs":     conditionEndsHandovers,
+		"have a version":                      haveVersion,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,6 +66,36 @@ func beginAtTheClock(t *testing.T, s *store) {
 	_, second := s.acquire(b, "k", locker.MaxFences)
 	if n := second.Fence - first.Fence; n == 0 || n%locker.MaxFences != 0 || second.Fences != locker.MaxFences {
 		t.Errorf("expected a block of tokens, seen %d from %d on after %d", second.Fences, second.Fence, first.Fence)
+	}
+}
+
+// Programs that renew leases of holders read the value as a number. They go on with it until another program has
+// acquired a lock, and are refused from then on. Whatever a later version writes, this one refuses.
+func haveVersion(t *testing.T, s *store) {
+	b, name := s.backend(), s.prefix+etcd.TokensKey
+	const old = 1_700_000_000_000_000
+	put, err := s.direct.Put(t.Context(), name, fmt.Sprint(old))
+	s.must(err)
+	_, first := s.acquire(b, "a", 1)
+	_, second := s.acquire(b, "b", 1)
+	if least := uint64(old); first.Fence <= least || second.Fence <= first.Fence {
+		t.Errorf("expected growing tokens above %d, seen %d and %d", least, first.Fence, second.Fence)
+	}
+	record, err := s.direct.Get(t.Context(), name)
+	s.must(err)
+	kv := record.Kvs[0]
+	if want := fmt.Sprint("v2 ", old); string(kv.Value) != want || kv.CreateRevision != put.Header.Revision {
+		t.Errorf("expected %q of revision %d, seen %+v", want, put.Header.Revision, kv)
+	}
+	_, err = s.direct.Put(t.Context(), name, fmt.Sprint("v3 ", old))
+	s.must(err)
+	req := locker.Request{Key: "c", Token: locker.NewToken(), TTL: 10 * time.Second}
+	_, err = b.Acquire(t.Context(), req)
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "v3") {
+		t.Errorf("Acquire: expected to be refused because of v3, seen %v", err)
+	}
+	if err := b.RaiseFences(t.Context(), 2*old); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("RaiseFences: expected to be refused because of v3, seen %v", err)
 	}
 }
 
