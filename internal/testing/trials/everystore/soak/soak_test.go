@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -83,6 +84,38 @@ func TestSoak(t *testing.T) {
 			tr.Errorf("only %d locks were relied on", relied)
 		}
 	})
+}
+
+// A leader stands still, and goes on, while holders hear nothing. Other faults come in between. No two hold a lock at
+// once. This takes minutes, so it is tried only if the variable says for how long.
+func TestLeaderStopsAndGoesOn(t *testing.T) {
+	duration, err := time.ParseDuration(os.Getenv(forEnv))
+	if err != nil {
+		return
+	}
+	for _, d := range deployment.All {
+		if d.Name != "etcd, 3 members" { // the only store here whose members elect a leader
+			continue
+		}
+		tr := newTrial(t, d)
+		tr.begin(5, plan{Work: ofHolds})
+		pauses := 0
+		for end := time.Now().Add(duration); time.Now().Before(end) && !tr.judge.found(); pauses++ {
+			<-time.After(2 * holdTTL) // until each key is held by somebody who has renewed it
+			tr.leaderStops(holdTTL + rand.N(2*holdTTL))
+			if rand.IntN(3) == 0 {
+				tr.fault()
+			}
+			tr.judge.overdue(limit + slack)
+		}
+		tr.end()
+		tr.verdict()
+		relied := tr.judge.count(func(s *span) bool { return s.last > 0 })
+		tr.Logf("%d locks were relied on, the leader stopped %d times in %v; %v", relied, pauses, duration, tr.faults)
+		if relied < 10 {
+			tr.Errorf("only %d locks were relied on", relied)
+		}
+	}
 }
 
 // lockEach locks each key, after all processes have ended.

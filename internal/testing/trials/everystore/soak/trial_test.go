@@ -86,9 +86,6 @@ func (tr *trial) fault() {
 		server = tr.store.Servers[rand.IntN(n)]
 		kinds = append(kinds, "server restarted", "server stopped", "connections cut", "connections hang", "cut off")
 	}
-	if tr.store.Leader != nil {
-		kinds = append(kinds, "leader stops and goes on", "leader stops and goes on", "leader stops and goes on")
-	}
 	if tr.forgets {
 		kinds = append(kinds, "server forgets")
 	}
@@ -124,14 +121,12 @@ func (tr *trial) fault() {
 		<-time.After(d)
 	case "server forgets":
 		server.Forget()
-	case "leader stops and goes on":
-		tr.leaderStops(ttl + rand.N(3*ttl))
 	}
 }
 
 // leaderStops lets the leader stand still until it takes locks for over that its successor knows better about. It
-// stumbles when it goes on, as a machine does that wakes. Half of the processes hear nothing at that time, so that their
-// holders have to know by themselves how long they have their locks.
+// stumbles when it goes on, as a machine does that wakes. Half of the processes hear nothing at that time, so that
+// their holders have to know by themselves how long they have their locks.
 func (tr *trial) leaderStops(d time.Duration) {
 	leader := tr.store.Leader()
 	leader.Pause()
@@ -152,7 +147,7 @@ func (tr *trial) leaderStops(d time.Duration) {
 		<-time.After(5 * time.Millisecond)
 	}
 	leader.Resume()
-	<-time.After(ttl)
+	<-time.After(holdTTL)
 }
 
 // replace ends or kills the i-th process, and starts another one with a plan in its place.

@@ -39,6 +39,7 @@ const (
 	ofLocks  work = "locks"
 	ofPlaces work = "places" // permits, readers and writers
 	ofLimits work = "limits" // permits of one key
+	ofHolds  work = "holds"  // locks that are held for long
 )
 
 // callers returns what the goroutines of a process do, by Client. Those of one Client hand locks over to each other,
@@ -52,6 +53,10 @@ func (p plan) callers() [][]func(w *worker, ctx context.Context) {
 		)}
 	case ofLimits:
 		return [][]func(w *worker, ctx context.Context){{(*worker).limited, (*worker).limited}}
+	}
+	if p.Work == ofHolds {
+		return [][]func(w *worker, ctx context.Context){slices.Repeat(
+			[]func(w *worker, ctx context.Context){(*worker).holds}, 4)}
 	}
 	locks := (*worker).locks
 	return [][]func(w *worker, ctx context.Context){{locks}, {locks, locks, locks, locks}}
@@ -214,6 +219,40 @@ func (w *worker) locks(ctx context.Context) {
 	rely(lease, d, tell)
 	if rand.IntN(5) == 0 {
 		w.verify(ctx, lease, tell)
+	}
+	w.during("Unlock", func() { _ = lease.Unlock(ctx) })
+}
+
+const (
+	// holdTTL is that of locks that are held for long. It is longer than an election of etcd.
+	holdTTL = 4 * time.Second
+	// longHold is how long they are held at most: longer than a leader stands still.
+	longHold = 30 * time.Second
+	longKeys = 10
+)
+
+// holds acquires a lock, and holds it while it is renewed again and again.
+func (w *worker) holds(ctx context.Context) {
+	var lease locker.Lease
+	var err error
+	began, key := now(), fmt.Sprint("long", rand.IntN(longKeys))
+	call, cancel := context.WithTimeout(ctx, limit)
+	w.during("Lock", func() { lease, err = w.Lock(call, key, locker.TTL(holdTTL)) })
+	cancel()
+	if err != nil {
+		pause()
+		return
+	}
+	name := w.name()
+	tell := func(what string, at int64) {
+		w.say(word{What: what, Kind: lock, Key: key, Lease: name, Owner: lease.Token(), Fence: lease.Fence(), Began: began,
+			At: at})
+	}
+	tell(has, now())
+	held, stop := context.WithTimeout(ctx, rand.N(longHold))
+	defer stop()
+	for held.Err() == nil && lease.Err() == nil {
+		rely(lease, 100*time.Millisecond, tell)
 	}
 	w.during("Unlock", func() { _ = lease.Unlock(ctx) })
 }
