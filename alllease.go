@@ -286,40 +286,46 @@ func (a *AllLease) unlock(ctx context.Context) error {
 	return errors.Join(lost...)
 }
 
-// stalled is after which time without an answer each begins further calls.
+// stalled is after which time without an answer a call of each is slow.
 const stalled = 100 * time.Millisecond
 
 // each calls f with all parts, and their positions, at the same time, and joins the errors in the order of parts. It
-// makes up to maxInFlight calls at once, so that many locks leave room for other callers of the Client. If none of
-// these ends for a while, it begins as many again: the calls for a store that does not answer must not wait for each
-// other. If a call panics, each panics with the same value when all calls have ended.
+// makes up to maxInFlight calls at once, so that many locks leave room for other callers of the Client. Those that are
+// slow do not count: the calls for a store that does not answer must not wait for each other. If a call panics, each
+// panics with the same value when all calls have ended.
 func each(parts []Lease, f func(i int, part Lease) error) error {
+	type ending struct {
+		call     *place
+		panicked any
+	}
 	errs := make([]error, len(parts))
-	ended := make(chan any, len(parts)) // receives what a call has panicked with, or nil
+	ended := make(chan ending, len(parts))
 	var panicked any
-	running, waiting := 0, len(parts)
-	end := func(p any) {
-		running, waiting = max(0, running-1), waiting-1
+	var calls places
+	end := func(e ending) {
+		calls.leave(e.call)
 		if panicked == nil {
-			panicked = p
+			panicked = e.panicked
 		}
 	}
 	for i, part := range parts {
-		if running == maxInFlight {
+		for calls.prompt.Len() == maxInFlight {
+			first := calls.first()
 			select {
-			case p := <-ended:
-				end(p)
-			case <-time.After(stalled):
-				running = 0
+			case e := <-ended:
+				end(e)
+			case <-time.After(time.Until(first.began.Add(stalled))):
+				calls.tire(first)
 			}
 		}
-		running++
+		call := &place{}
+		calls.enter(call, time.Now())
 		go func() {
-			defer func() { ended <- recover() }()
+			defer func() { ended <- ending{call, recover()} }()
 			errs[i] = f(i, part)
 		}()
 	}
-	for waiting > 0 {
+	for calls.prompt.Len()+calls.slow > 0 {
 		end(<-ended)
 	}
 	if panicked != nil {

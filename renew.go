@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/golocker/locker/lockertrace"
@@ -19,7 +20,7 @@ const (
 	retryPart = 10
 	boundPart = 6
 	// maxRenewal is the longest time a renewal may take, whatever the TTL. A connection that hangs must not occupy one
-	// of maxInFlight slots for hours.
+	// of maxInFlight places for hours.
 	maxRenewal = 10 * time.Second
 )
 
@@ -33,37 +34,45 @@ func (c *Client) tend() {
 		g.rearm()
 	}
 	c.mu.Lock()
-	c.schedule.wake = time.Time{}
-	batch := c.due()
+	c.schedule.wake, c.schedule.stopping = time.Time{}, 0
+	begin, stop := c.due()
 	c.mu.Unlock()
-	c.renew(batch)
+	c.renew(begin, stop)
 }
 
-// due takes the leases to renew now from the schedule, and sets the timer for the next ones. Call with mu held.
-func (c *Client) due() []*grant {
+// due takes the renewals to begin now from the schedule, and those to give up, and sets the timer for the next ones.
+// Call with mu held.
+func (c *Client) due() (begin, stop []*place) {
 	if c.closed {
-		return nil
+		return nil, nil
 	}
 	now := time.Now()
-	batch := c.schedule.take(now)
+	begin, stop = c.schedule.take(now)
 	c.schedule.rearm(now)
-	c.background.Add(len(batch))
-	return batch
+	c.background.Add(len(begin))
+	for _, p := range begin {
+		p.ctx, p.stop = context.WithCancel(context.Background())
+	}
+	return begin, stop
 }
 
-// renew starts the renewals of a batch at the same moment, so that the backend can send them together.
-func (c *Client) renew(batch []*grant) {
-	for _, g := range batch {
+// renew begins renewals at the same moment, so that the backend can send them together, and gives up others.
+func (c *Client) renew(begin, stop []*place) {
+	for _, p := range begin {
 		go func() {
 			defer c.background.Done()
-			next := g.renew()
+			next, err := p.grant.renew(p)
+			p.stop()
 			c.mu.Lock()
-			c.schedule.inFlight--
-			c.schedule.move(g, next)
-			batch := c.due() // the leases that waited for this slot
+			now := time.Now()
+			c.schedule.ended(p, now, next, err)
+			begin, stop := c.due() // the leases that waited for this place
 			c.mu.Unlock()
-			c.renew(batch)
+			c.renew(begin, stop)
 		}()
+	}
+	for _, p := range stop {
+		p.stop()
 	}
 }
 
@@ -78,23 +87,26 @@ func (c *Client) retime(g *grant, start time.Time, ttl time.Duration) {
 	}
 }
 
-// renew makes one renewal and returns when the next is due.
-func (g *grant) renew() (next time.Time) {
+// renew makes the renewal at p. It returns when the next one is due, and the error of this one.
+func (g *grant) renew(p *place) (next time.Time, err error) {
 	g.mu.Lock()
 	ttl, ended, trace := g.ttl, g.lease.err, g.lease.trace
 	g.mu.Unlock()
 	if ended != nil {
-		return never
+		return never, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), min(ttl/boundPart, maxRenewal))
+	ctx, cancel := context.WithTimeout(p.ctx, min(ttl/boundPart, maxRenewal))
 	defer cancel()
 	if trace != nil {
 		ctx = lockertrace.With(ctx, trace)
 	}
 
 	start := time.Now()
-	err := g.extend(ctx, nil, &cancel, ttl)
+	err = g.extend(ctx, nil, &cancel, ttl)
 	now := time.Now()
+	if err != nil && !errors.Is(err, ErrNotHeld) && p.ctx.Err() != nil {
+		err = fmt.Errorf("%w; it was given up after %v, because other renewals wait", err, now.Sub(start))
+	}
 
 	g.mu.Lock()
 	ended, trace = g.lease.err, g.lease.trace // of the lease that has the lock now
@@ -114,10 +126,10 @@ func (g *grant) renew() (next time.Time) {
 		}
 	}
 	if err == nil {
-		return start.Add(ttl / renewPart)
+		return start.Add(ttl / renewPart), nil
 	}
 	if next = start.Add(ttl / retryPart); next.Before(now) {
 		next = now
 	}
-	return next
+	return next, err
 }

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// maxInFlight is how many renewals a Client has in flight at most. It limits the number of goroutines while a store
-	// hangs. It is large enough to keep a busy node occupied.
-	maxInFlight = 1024
+	// maxSlow is how many of the maxInFlight renewals may be slow, which is in flight for longer than patience, while
+	// others are due. These have the rest for themselves, however many leases are on a server that hangs.
+	maxSlow = maxInFlight / 2
 
 	// slackPart is the part of the TTL by which a renewal may be sent early, together with others.
 	slackPart = 30
@@ -30,9 +30,12 @@ type schedule struct {
 	grants   byDue             // all that are held
 	byKey    map[string]*grant // the last one of each key
 	inFlight int               // number of renewals in flight
+	places   places            // of renewals, except those that were given up
+	stopping int               // how many were given up since the timer fired, and have not ended yet
+	usual    time.Duration     // how long it takes until a renewal is answered, on average
 	timer    *time.Timer
 	wake     time.Time     // when the timer fires; zero if it is not set
-	tick     time.Duration // the timer fires at least this often, to compare the clocks
+	shortest time.Duration // the shortest TTL
 	origin   time.Time
 	ahead    time.Duration // gain of the wall clock on the monotonic clock since origin, at the last comparison
 }
@@ -43,7 +46,7 @@ var never = time.Unix(1<<33, 0)
 // add adds g to the schedule, to be renewed at due.
 func (s *schedule) add(g *grant, due time.Time) {
 	if len(s.grants) == 0 {
-		s.tick = maxTick
+		s.shortest = MaxTTL
 	}
 	s.uses(g, g.req.TTL)
 	g.due = due
@@ -52,14 +55,17 @@ func (s *schedule) add(g *grant, due time.Time) {
 		s.byKey = make(map[string]*grant)
 	}
 	s.byKey[g.req.Key] = g
-	s.arm(earlier(due, g.start.Add(s.tick)))
+	s.arm(earlier(due, g.start.Add(s.tick())))
 }
 
 // uses makes the schedule fit the TTL of g.
 func (s *schedule) uses(g *grant, ttl time.Duration) {
 	g.slack = ttl / slackPart
-	s.tick = max(minTick, min(s.tick, ttl/10))
+	s.shortest = min(s.shortest, ttl)
 }
+
+// tick returns how often the timer fires at least, to compare the clocks.
+func (s *schedule) tick() time.Duration { return max(minTick, min(s.shortest/10, maxTick)) }
 
 // remove removes g from the schedule. It does not stop the timer. Stopping and starting it for each short critical
 // section would cost more than one unnecessary wake-up.
@@ -80,36 +86,79 @@ func (s *schedule) move(g *grant, due time.Time) {
 	}
 }
 
-// take returns the grants to renew now, in the order in which they are due. If a grant is due, take also returns those
+// take returns the renewals to begin now, in the order in which they are due. If one is due, take also returns those
 // that are due soon. Grants that were acquired at about the same time are thus renewed in one round trip, and stay
-// together from then on.
-func (s *schedule) take(now time.Time) []*grant {
+// together from then on. The second result is the renewals to give up.
+func (s *schedule) take(now time.Time) (begin, stop []*place) {
 	if len(s.grants) == 0 || s.grants[0].due.After(now) {
-		return nil
+		return nil, nil
 	}
-	var batch []*grant
 	for s.inFlight < maxInFlight {
 		g := s.grants[0]
 		if g.due.Add(-g.slack).After(now) {
-			break
+			return begin, nil
 		}
 		s.move(g, never) // one renewal of a grant at a time
 		s.inFlight++
-		batch = append(batch, g)
+		c := &place{grant: g}
+		s.places.enter(c, now)
+		begin = append(begin, c)
 	}
-	return batch
+	return begin, s.makeRoom(now)
 }
 
-// rearm sets the timer to the next renewal or tick.
+// makeRoom returns the renewals to give up for those that are due and find no place: the ones that have been in flight
+// for longer than patience, as far as they are more than maxSlow.
+func (s *schedule) makeRoom(now time.Time) (stop []*place) {
+	waiting := s.grants.countDue(now, maxInFlight) - s.stopping
+	for c := s.places.first(); len(stop) < waiting && c != nil && now.Sub(c.began) >= s.patience(); c = s.places.first() {
+		if s.places.slow < maxSlow {
+			s.places.tire(c)
+			continue
+		}
+		s.places.leave(c)
+		stop = append(stop, c)
+	}
+	s.stopping += len(stop)
+	return stop
+}
+
+// patience returns how long a renewal may be in flight while others wait for its place. If all leases are due, and none
+// of the renewals is answered, each lease still has its turn within the time from one renewal to the next. But if all
+// answers take longer than that, none of them would ever be awaited. So patience is at least some times what is usual.
+func (s *schedule) patience() time.Duration {
+	return max(4*s.usual, (maxInFlight-maxSlow)*s.shortest/renewPart/time.Duration(max(1, len(s.grants))))
+}
+
+// ended records that the renewal at c has ended, and when the next one of its grant is due.
+func (s *schedule) ended(c *place, now, next time.Time, err error) {
+	s.inFlight--
+	if c.at == nil && !c.slow {
+		s.stopping = max(0, s.stopping-1)
+	}
+	s.places.leave(c)
+	if err == nil && next != never {
+		s.usual += (now.Sub(c.began) - s.usual) / 16
+	}
+	s.move(c.grant, next)
+}
+
+// rearm sets the timer to the next renewal or tick. If there is no place for a renewal, the next one to end calls due.
 func (s *schedule) rearm(now time.Time) {
 	if len(s.grants) == 0 {
 		return
 	}
-	at := now.Add(s.tick)
-	if s.inFlight < maxInFlight { // otherwise the next renewal to end calls due
-		at = earlier(at, s.grants[0].due)
+	next := s.grants[0].due
+	if s.inFlight >= maxInFlight {
+		next = never
+		if c := s.places.first(); c != nil {
+			next = later(s.grants[0].due, c.began.Add(s.patience()))
+		}
+		if !next.After(now) { // enough renewals are being given up
+			next = never
+		}
 	}
-	s.arm(at)
+	s.arm(earlier(next, now.Add(s.tick())))
 }
 
 // arm makes the timer fire no later than at.
@@ -148,6 +197,13 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // wall returns the wall clock time at now.
 func wall(now time.Time) time.Time { return now.Round(0).Add(time.Duration(slept.Load())) }
 
@@ -171,6 +227,19 @@ func (h byDue) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
 func (h byDue) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].pos, h[j].pos = i, j
+}
+
+// countDue returns how many grants are due, but at most about most.
+func (h byDue) countDue(now time.Time, most int) (n int) {
+	for next := []int{0}; len(next) > 0 && n < most; {
+		i := next[len(next)-1]
+		next = next[:len(next)-1]
+		if i < len(h) && !h[i].due.After(now) {
+			n++
+			next = append(next, 2*i+1, 2*i+2)
+		}
+	}
+	return n
 }
 
 // Push implements heap.Interface.

@@ -308,4 +308,5 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 })
 
 var otherMutants = slices.Concat(electionMutants, manyMutants, subscriptionMutants, localMutants, semaphoreMutants,
-	wantedMutants, rwlockMutants, onceMutants, compatMutants, joinedMutants, foreignMutants, recordMutants, etcdMutants)
+	wantedMutants, rwlockMutants, onceMutants, compatMutants, joinedMutants, foreignMutants, recordMutants, etcdMutants,
+	renewMutants)
