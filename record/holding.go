@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -52,6 +53,13 @@ func (h *holding) asks(now, ends time.Time) bool {
 	return true
 }
 
+// validAt reports whether the owner could rely on the lock at now.
+func (h *holding) validAt(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return now.Before(h.ends)
+}
+
 // length returns the length of a record that is sent at now, in the place of own. It covers all that was asked for, by
 // other extensions too, whose answers may not have come yet.
 func (h *holding) length(now time.Time, own entry) int64 {
@@ -66,6 +74,10 @@ func (h *holding) length(now time.Time, own entry) int64 {
 
 // errReleased means that an earlier release has released the lock.
 var errReleased = errors.New("released before")
+
+// errOthers means that a release was answered with a conflict, and that so many others have had the lock since that their
+// record does not tell whether it was executed.
+var errOthers = errors.New("others have had the lock since")
 
 // change replaces the owner's record by what next makes of it. If the record is another one, change reads it, and tries
 // again if it is the owner's: an earlier extension was stored, and its answer was lost.
@@ -85,15 +97,18 @@ func (b *Backend) change(
 			nonce = c.Nonce
 		}
 		found, err := b.read(ctx, name)
+		follows, known := found.follows(nonce, own.Over)
 		switch {
 		case err != nil && !errors.Is(err, locker.ErrForeignKey):
 			return entry{}, err
 		case err == nil && nonce != "" && found.Nonce == nonce:
 			return found, nil // its success was reported as a conflict
-		case err == nil && nonce != "" && found.Over == nonce:
-			return entry{}, errReleased // the same, and the next owner has had the lock since
+		case err == nil && nonce != "" && follows:
+			return entry{}, errReleased // the same, and others have had the lock since
 		case err == nil:
-			err = found.owned(req)
+			if err = found.owned(req); err != nil && nonce != "" && !known {
+				err = fmt.Errorf("%w: %w", errOthers, err)
+			}
 		}
 		if err != nil {
 			return entry{}, notHeld(err)
@@ -166,9 +181,15 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 	}
 	bounded, cancel := b.bounded(ctx, b.timeout)
 	defer cancel()
-	keepUntil := time.Now().Add(req.Keep)
+	now := time.Now()
+	keepUntil, valid := now.Add(req.Keep), holdingOf(req).validAt(now)
 	err := b.release(bounded, req, keepUntil)
-	if errors.Is(err, locker.ErrUnavailable) {
+	switch {
+	case valid && errors.Is(err, errOthers):
+		// Nobody could take the lock before this release was sent, but by force.
+		return fmt.Errorf("%w: this release was sent twice and the first answer was lost, or the lock was taken by force: "+
+			"many others have had it since", locker.ErrUnavailable)
+	case errors.Is(err, locker.ErrUnavailable):
 		b.jobs.add(time.Now().Add(max(req.TTL, req.Keep)+cleanupTime), func(ctx context.Context) error {
 			err := b.release(ctx, req, keepUntil)
 			if errors.Is(err, locker.ErrNotHeld) {

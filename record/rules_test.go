@@ -294,6 +294,74 @@ func TestOwnReleaseIsNoLoss(t *testing.T) {
 	}
 }
 
+// The record tells whether a release was executed, after some other owners, too. After more of them, Unlock says that the
+// outcome is unknown, and not that the lock was lost, also if its time is over when the answer comes.
+func TestReleaseBeforeManyOthersIsNoLoss(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Minute, 600 * time.Millisecond} {
+		for others := 1; others <= 20; others++ {
+			inBubble(t, func(t *testing.T, s *recordstore.Store) {
+				l, other := client(t, s), backend(t, s)
+				lease, err := l.TryLock(t.Context(), "k", locker.TTL(ttl))
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(100 * time.Millisecond)
+				s.Inject(once(recordstore.Fault{Twice: true, After: 700 * time.Millisecond}))
+				released := make(chan error, 1)
+				go func() { released <- lease.Unlock(t.Context()) }()
+				time.Sleep(time.Millisecond)
+				var last locker.Request
+				for range others {
+					if last.Key != "" {
+						if err := other.Release(t.Context(), last); err != nil {
+							t.Error(err)
+						}
+					}
+					last = acquire(t, other, time.Minute)
+				}
+				switch err := <-released; {
+				case errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrNotHeld):
+					t.Errorf("%d others: %v", others, err)
+				case others <= 12 && err != nil, others > 12 && !errors.Is(err, locker.ErrUnavailable):
+					t.Errorf("%d others: %v", others, err)
+				}
+				if err := other.Verify(t.Context(), last); err != nil {
+					t.Errorf("the last owner: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// A lock that was taken by force is reported as lost, however many others have had it before and since.
+func TestLossByForceIsReported(t *testing.T) {
+	for _, before := range []int{0, 1, 20} {
+		inBubble(t, func(t *testing.T, s *recordstore.Store) {
+			l, other := client(t, s), backend(t, s)
+			for range before {
+				if err := other.Release(t.Context(), acquire(t, other, ttl)); err != nil {
+					t.Error(err)
+				}
+			}
+			lease, err := l.TryLock(t.Context(), "k", locker.TTL(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := other.ForceRelease(t.Context(), "k", ""); err != nil {
+				t.Error(err)
+			}
+			for range 5 {
+				if err := other.Release(t.Context(), acquire(t, other, ttl)); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := lease.Unlock(t.Context()); !errors.Is(err, locker.ErrLost) {
+				t.Errorf("after %d others: %v", before, err)
+			}
+		})
+	}
+}
+
 // A conflict that was none ends no call, and leaves nothing behind.
 func TestConflictThatWasNone(t *testing.T) {
 	for what, prepare := range before {

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/golocker/locker"
@@ -60,9 +62,38 @@ type content struct {
 	Age   int64  `json:"age_ms,omitempty"` // how long the owner had the lock when the record was written
 	Nonce string `json:"nonce"`            // no two texts have the same one
 
-	// Over is the nonce of the record that the last owner's lock was written over. By it, a release whose success was
-	// reported as a conflict is told from a lock that was lost, although the next owner has the lock already.
+	// Over has the nonces of the records that the locks of the last owners were written over, cut short: that of the
+	// last owner first. By them, a release whose success was reported as a conflict is told from a lock that was lost,
+	// although other owners have had the lock already.
 	Over string `json:"over,omitempty"`
+}
+
+const (
+	// maxOver is how many nonces Over has. So many owners may follow each other while a release waits for its answer.
+	maxOver = 12
+
+	// overLen is how many bytes of each it has: 50 bits.
+	overLen = 10
+)
+
+// before returns what Over is in the record of a lock that is written over c.
+func (c *content) before() string {
+	all := append([]string{c.Nonce[:min(overLen, len(c.Nonce))]}, strings.Split(c.Over, ",")...)
+	return strings.TrimSuffix(strings.Join(all[:min(maxOver, len(all))], ","), ",")
+}
+
+// follows reports whether the lock of one of the last owners was written over the record with that nonce. known is false
+// if another one may have been as well, because more owners have followed than the record tells of. since is the Over of
+// the record that the lock would have been written over.
+func (c *content) follows(nonce, since string) (follows, known bool) {
+	all := strings.Split(c.Over, ",")
+	for _, n := range all {
+		if n != "" && strings.HasPrefix(nonce, n) {
+			return true, true
+		}
+	}
+	oldest, _, _ := strings.Cut(since, ",")
+	return false, len(all) < maxOver || slices.Contains(all, oldest)
 }
 
 // taken reports whether the record keeps others from the lock, for its length.
