@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,14 +35,13 @@ func newTable(t testing.TB, s *dynamotest.Server) string {
 
 func TestRulesOfAStore(t *testing.T) {
 	t.Parallel()
-	s := dynamotest.Start(t)
-	recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-		table := newTable(t, s)
-		stores := make([]record.Store, n)
-		for i := range stores {
-			stores[i] = dynamodb.NewStore(connect(t, s.URL()), table)
+	server := sync.OnceValue(func() *dynamotest.Server { return dynamotest.Start(t) })
+	recordtest.Run(t, func(t testing.TB, place string) (record.Store, string) {
+		if place == "" {
+			place = server().URL() + " " + newTable(t, server())
 		}
-		return stores
+		url, table, _ := strings.Cut(place, " ")
+		return dynamodb.NewStore(connect(t, url), table), place
 	})
 }
 

@@ -30,15 +30,13 @@ func open(t testing.TB, dir string) *file.Store {
 }
 
 func TestStore(t *testing.T) {
-	recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-		dir := filepath.Join(t.TempDir(), "locks")
-		stores := make([]record.Store, n)
-		for i := range stores {
-			s := open(t, dir)
-			t.Cleanup(func() { _ = s.Close() })
-			stores[i] = s
+	recordtest.Run(t, func(t testing.TB, dir string) (record.Store, string) {
+		if dir == "" {
+			dir = filepath.Join(t.TempDir(), "locks")
 		}
-		return stores
+		s := open(t, dir)
+		t.Cleanup(func() { _ = s.Close() })
+		return s, dir
 	})
 }
 

@@ -123,14 +123,15 @@ func TestSemaphoresReadersAndWriters(t *testing.T) {
 }
 
 func TestRulesOfStores(t *testing.T) {
-	recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-		s := kubetest.Start(t)
-		stores := make([]record.Store, n)
-		for i := range stores {
-			own := open(t, s)
-			t.Cleanup(func() { _ = own.Close() })
-			stores[i] = own
+	recordtest.Run(t, func(t testing.TB, kubeconfig string) (record.Store, string) {
+		if kubeconfig == "" {
+			kubeconfig = kubetest.Start(t).Kubeconfig("")
 		}
-		return stores
+		s, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: kubeconfig})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s, kubeconfig
 	})
 }

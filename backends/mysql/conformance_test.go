@@ -4,6 +4,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"path"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +23,6 @@ func TestOneServer(t *testing.T) {
 	s := migrated(t)
 	for name, test := range map[string]func(*testing.T, *mariadbtest.Server){
 		"Conformance":   testConformance,
-		"Records":       testRecords,
 		"FourWays":      testFourWays,
 		"Credentials":   testCredentials,
 		"RoundTrips":    testRoundTrips,
@@ -126,28 +127,32 @@ func left(t testing.TB, db *sql.DB, prefix string) (names []string) {
 }
 
 // The rules of a Store, with the settings of a configuration, and with whatever a program has set for its connections.
-func testRecords(t *testing.T, s *mariadbtest.Server) {
-	for name, connect := range map[string]func(t testing.TB) *sql.DB{
-		"Configured": func(t testing.TB) *sql.DB { return pool(t, s.URL(mariadbtest.Database)) },
-		"Prepared":   func(t testing.TB) *sql.DB { return raw(t, s.Addr(), "") },
-		"Others": func(t testing.TB) *sql.DB {
-			return raw(t, s.Addr(), "?clientFoundRows=true&interpolateParams=true&charset=latin1&parseTime=true&"+
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	server := sync.OnceValue(func() *mariadbtest.Server { return migrated(t) }) // not in the processes of the suite
+	for name, connect := range map[string]func(t testing.TB, addr string) *sql.DB{
+		"Configured": func(t testing.TB, addr string) *sql.DB { return pool(t, urlOf(addr)) },
+		"Prepared":   func(t testing.TB, addr string) *sql.DB { return raw(t, addr, "") },
+		"Others": func(t testing.TB, addr string) *sql.DB {
+			return raw(t, addr, "?clientFoundRows=true&interpolateParams=true&charset=latin1&parseTime=true&"+
 				"sql_mode=%27NO_BACKSLASH_ESCAPES%2CANSI_QUOTES%27&tx_isolation=%27READ-UNCOMMITTED%27")
 		},
-		"Serializable": func(t testing.TB) *sql.DB {
-			return raw(t, s.Addr(), "?sql_safe_updates=1&tx_isolation=%27SERIALIZABLE%27")
+		"Serializable": func(t testing.TB, addr string) *sql.DB {
+			return raw(t, addr, "?sql_safe_updates=1&tx_isolation=%27SERIALIZABLE%27")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-				table := newTable(t, pool(t, s.URL(mariadbtest.Database)))
-				stores := make([]record.Store, n)
-				for i := range stores {
-					stores[i] = mysql.NewStore(connect(t), table)
+			recordtest.Run(t, func(t testing.TB, place string) (record.Store, string) {
+				if place == "" {
+					addr := server().Addr()
+					place = addr + " " + newTable(t, pool(t, urlOf(addr)))
 				}
-				return stores
+				addr, table, _ := strings.Cut(place, " ")
+				return mysql.NewStore(connect(t, addr), mysql.Table(table)), place
 			})
 		})
 	}
 }
+
+func urlOf(addr string) string { return "mysql://root@" + addr + "/" + mariadbtest.Database }

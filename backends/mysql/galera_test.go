@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,25 +17,31 @@ import (
 // The rules of a Store, whose clients use different nodes of a cluster.
 func TestGalera(t *testing.T) {
 	t.Parallel()
-	nodes := mariadbtest.Cluster(t, 2)
-	for _, s := range nodes {
-		db := pool(t, s.URL(mariadbtest.Database))
-		eventually(t, "a node has joined the others", func() error {
-			_, err := db.ExecContext(t.Context(), "DO 1")
-			return err
-		})
-	}
-	migrate(t, nodes[0])
-	recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-		table := newTable(t, pool(t, nodes[0].URL(mariadbtest.Database)))
-		stores := make([]record.Store, n)
-		for i := range stores {
-			db := pool(t, nodes[i%len(nodes)].URL(mariadbtest.Database))
-			stores[i] = mysql.NewStore(db, table)
+	cluster := sync.OnceValue(func() []*mariadbtest.Server { // not in the processes of the suite
+		nodes := mariadbtest.Cluster(t, 2)
+		for _, s := range nodes {
+			db := pool(t, s.URL(mariadbtest.Database))
+			eventually(t, "a node has joined the others", func() error {
+				_, err := db.ExecContext(t.Context(), "DO 1")
+				return err
+			})
 		}
-		return stores
+		migrate(t, nodes[0])
+		return nodes
+	})
+	opened := os.Getpid() // another one in each process
+	recordtest.Run(t, func(t testing.TB, place string) (record.Store, string) {
+		if place == "" {
+			nodes := cluster()
+			table := newTable(t, pool(t, nodes[0].URL(mariadbtest.Database)))
+			place = strings.Join([]string{table, nodes[0].Addr(), nodes[1].Addr()}, " ")
+		}
+		opened++
+		parts := strings.Fields(place)
+		return mysql.NewStore(pool(t, urlOf(parts[1+opened%2])), mysql.Table(parts[0])), place
 	})
 
+	nodes := cluster()
 	contend(t, nodes)
 
 	// A program has to set it for its own connections.

@@ -143,10 +143,10 @@ var sets atomic.Int64
 func newPrefix() string { return fmt.Sprintf("%d:", sets.Add(1)) }
 
 // newTable makes a table of its own for a test that needs names that no other test has.
-func newTable(t testing.TB, db *sql.DB) mysql.Option {
+func newTable(t testing.TB, db *sql.DB) (name string) {
 	t.Helper()
-	table := mysql.Table(fmt.Sprint("records", sets.Add(1)))
-	if err := mysql.Migrate(t.Context(), db, table); err != nil {
+	table := fmt.Sprint("records", sets.Add(1))
+	if err := mysql.Migrate(t.Context(), db, mysql.Table(table)); err != nil {
 		t.Fatal(err)
 	}
 	return table

@@ -2,6 +2,7 @@ package s3_test
 
 import (
 	"errors"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,13 +16,12 @@ import (
 )
 
 func TestStore(t *testing.T) {
-	recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-		s := start(t)
-		all := make([]record.Store, n)
-		for i := range all {
-			all[i] = s.store(t)
+	recordtest.Run(t, func(t testing.TB, url string) (record.Store, string) {
+		if url == "" {
+			url = start(t).http.URL
 		}
-		return all
+		s := &server{http: &httptest.Server{URL: url}} // as another process knows it
+		return s.store(t), url
 	})
 }
 

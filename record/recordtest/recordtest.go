@@ -1,13 +1,11 @@
 // Package recordtest checks a record.Store of your own.
 //
 //	func TestStore(t *testing.T) {
-//		recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-//			table := emptyTable(t)
-//			stores := make([]record.Store, n)
-//			for i := range stores {
-//				stores[i] = mine.New(connect(t), table)
+//		recordtest.Run(t, func(t testing.TB, table string) (record.Store, string) {
+//			if table == "" {
+//				table = emptyTable(t)
 //			}
-//			return stores
+//			return mine.New(connect(t), table), table
 //		})
 //	}
 //
@@ -20,6 +18,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,10 +29,21 @@ import (
 	"github.com/golocker/locker/record"
 )
 
-// Run checks that a Store keeps the rules of [record.Store], as far as a test can, with one subtest per rule. stores
-// makes n clients of one empty store, which are as independent of each other as those of n processes. It is called once
-// per rule, and registers what has to be closed with t.Cleanup.
-func Run(t *testing.T, stores func(t testing.TB, n int) []record.Store) {
+// Run checks that a Store keeps the rules of [record.Store], as far as a test can, with one subtest per rule.
+//
+// open makes a client of a store, which is as independent of other clients as one in another process, and says where
+// the store is: an address, a table, a directory, or several of these. If place is empty, the store is a new one without
+// records. Otherwise it is the one of that place. open registers what has to be closed with t.Cleanup.
+//
+// Some clients are in other processes. Each of these is this test binary, which Run starts again with the same flags and
+// variables, and with -test.run for t alone. In there, Run calls open for places only, and the test ends with it. What a
+// test does before Run, TestMain included, happens in these processes, too, so servers should be started within open,
+// where place is empty. A store that no other process can reach, as a double in memory, has an empty place. Its one
+// client then stands for all, and the rule about processes is skipped.
+func Run(t *testing.T, open func(t testing.TB, place string) (s record.Store, at string)) {
+	if serves(t, open) {
+		t.SkipNow()
+	}
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Cleanup(func() {
@@ -41,7 +51,7 @@ func Run(t *testing.T, stores func(t testing.TB, n int) []record.Store) {
 					t.Logf("the rule of %s: %s", r.name, r.rule)
 				}
 			})
-			r.check(t, stores)
+			r.check(t, open)
 		})
 	}
 }
@@ -50,7 +60,7 @@ func Run(t *testing.T, stores func(t testing.TB, n int) []record.Store) {
 type rule struct {
 	name  string // the subtest
 	rule  string // printed on failure
-	check func(t testing.TB, stores makes)
+	check func(t testing.TB, open opener)
 }
 
 var rules = []rule{
@@ -84,6 +94,12 @@ var rules = []rule{
 		replaceCreatesNothing,
 	},
 	{
+		"VersionsDiffer",
+		"Texts that a record has had have different versions, however alike they are. Otherwise a request that comes late " +
+			"overwrites a text that it has not seen.",
+		versionsDiffer,
+	},
+	{
 		"OneWins",
 		"Of several writes at the same time that expect the same, one succeeds, and all others fail with ErrConflict. " +
 			"Otherwise the store reads, compares and writes in several steps.",
@@ -94,6 +110,12 @@ var rules = []rule{
 		"Create and Replace return the version of the text that they have written. Otherwise, as with a version that is " +
 			"read afterwards, a process may get that of the next writer, and take its lock away.",
 		versionsAreOnesOwn,
+	},
+	{
+		"TextAndVersionAreOne",
+		"Get returns a text together with its own version, and a record that exists is never missing. Otherwise, as with " +
+			"a text and a version of two requests, a process that has seen a free lock takes one that is held.",
+		textAndVersionAreOne,
 	},
 	{
 		"ReadsAreFresh",
@@ -114,6 +136,18 @@ var rules = []rule{
 		endedContext,
 	},
 	{
+		"ContextsEndDuringCalls",
+		"If its context ends during a call, the call returns the truth or an error that is not ErrConflict, and later " +
+			"calls get their own answers. Otherwise a process believes that it has a lock, or that nothing is left of it.",
+		contextsEndDuringCalls,
+	},
+	{
+		"AcrossProcesses",
+		"What holds among clients of one process holds among processes. Otherwise, if no other rule is broken, a mutex, a " +
+			"counter or a cache of the process does what the store should do.",
+		acrossProcesses,
+	},
+	{
 		"ClockCanBeWritten",
 		"If the Store is a Clock, its time is above 0 and does not go back, and its id has at most 64 bytes of UTF-8, the " +
 			"same for all clients, or is empty. Otherwise there is no clock, or each process takes the others for dead.",
@@ -125,10 +159,17 @@ var rules = []rule{
 const limit = 10 * time.Second
 
 // text is what a Backend writes for a free lock, with two values that a test can choose.
-func text(owner string, last int) []byte {
-	text, _ := json.Marshal(map[string]any{ // of texts and numbers: never fails
-		"locker": 1, "state": "free", "owner": owner, "last": last, "nonce": fmt.Sprint(owner, last),
-	})
+func text(owner string, last int) []byte { return sealed(owner, last, fmt.Sprint(owner, last)) }
+
+// sealed is text with a nonce. Its members are in the order in which a Backend writes them.
+func sealed(owner string, last int, nonce string) []byte {
+	text, _ := json.Marshal(struct { // of texts and numbers: never fails
+		Format int    `json:"locker"`
+		State  string `json:"state"`
+		Owner  string `json:"owner"`
+		Last   int    `json:"last"`
+		Nonce  string `json:"nonce"`
+	}{1, "free", owner, last, nonce})
 	return text
 }
 
@@ -141,8 +182,8 @@ func same(a, b []byte) bool {
 	return fmt.Sprint(one) == fmt.Sprint(two)
 }
 
-// makes is what makes n clients of an empty store.
-type makes = func(t testing.TB, n int) []record.Store
+// opener is the argument of Run.
+type opener = func(t testing.TB, place string) (s record.Store, at string)
 
 // client is a Store under test, with what each check needs.
 type client struct {
@@ -150,10 +191,16 @@ type client struct {
 	s record.Store
 }
 
-func open(t testing.TB, stores func(t testing.TB, n int) []record.Store, n int) []client {
+// clients makes n clients of an empty store.
+func clients(t testing.TB, open opener, n int) []client {
 	t.Helper()
-	var all []client
-	for _, s := range stores(t, n) {
+	first, place := open(t, "")
+	all := []client{{t, first}}
+	for len(all) < n {
+		s := first
+		if place != "" {
+			s, _ = open(t, place)
+		}
 		all = append(all, client{t, s})
 	}
 	return all
@@ -213,26 +260,25 @@ func (c client) wantConflict(what, name, version string, text []byte) {
 	}
 }
 
-func nothingHasNoVersion(t testing.TB, stores makes) {
-	for _, c := range open(t, stores, 2) {
+func nothingHasNoVersion(t testing.TB, open opener) {
+	for _, c := range clients(t, open, 2) {
 		c.wants("of a record that does not exist", "k", nil, "")
 	}
 }
 
-func textsComeBack(t testing.TB, stores makes) {
-	cs := open(t, stores, 2)
-	long := text(`"quoted", büro 3 \ <b>`+strings.Repeat("x", 600), 1)
-	version := cs[0].writes("k", "", long)
-	cs[0].wants("after Create", "k", long, version)
-	cs[1].wants("after Create by another client", "k", long, version)
-	short := text("a", 2)
-	version = cs[1].writes("k", version, short)
-	cs[0].wants("after Replace by another client", "k", short, version)
-	cs[1].wants("after Replace", "k", short, version)
+func textsComeBack(t testing.TB, open opener) {
+	cs := clients(t, open, 2)
+	version := ""
+	for i, owner := range []string{strings.Repeat("x", 440), "a", `"quoted", büro 3 \ <b>` + strings.Repeat("x", 400)} {
+		next := text(owner, i)
+		version = cs[i%2].writes("k", version, next)
+		cs[i%2].wants("after a write", "k", next, version)
+		cs[1-i%2].wants("after a write by another client", "k", next, version)
+	}
 }
 
-func createOnce(t testing.TB, stores makes) {
-	cs := open(t, stores, 2)
+func createOnce(t testing.TB, open opener) {
+	cs := clients(t, open, 2)
 	first := text("a", 1)
 	version := cs[0].writes("k", "", first)
 	for _, c := range cs {
@@ -242,8 +288,8 @@ func createOnce(t testing.TB, stores makes) {
 	}
 }
 
-func replaceNeedsTheVersion(t testing.TB, stores makes) {
-	cs := open(t, stores, 2)
+func replaceNeedsTheVersion(t testing.TB, open opener) {
+	cs := clients(t, open, 2)
 	var old []string
 	last := text("a", 0)
 	version := cs[0].writes("k", "", last)
@@ -261,24 +307,43 @@ func replaceNeedsTheVersion(t testing.TB, stores makes) {
 	cs[0].wants("after a Replace that was refused", "k", last, version)
 }
 
-func replaceCreatesNothing(t testing.TB, stores makes) {
-	cs := open(t, stores, 2)
+func replaceCreatesNothing(t testing.TB, open opener) {
+	cs := clients(t, open, 2)
 	version := cs[0].writes("other", "", text("a", 1))
 	cs[1].wantConflict("Replace of a record that does not exist", "k", version, text("a", 2))
 	cs[0].wants("after a Replace of a record that does not exist", "k", nil, "")
 }
 
-func oneWins(t testing.TB, stores makes) {
-	const writers, rounds = 4, 20
-	cs := open(t, stores, writers)
-	version := ""
-	for round := range rounds {
+// alike are nonces of texts that have equal checksums: CRC-32 (two of them), FNV-1a, Adler-32, and SHA-256 of which only
+// four bytes are kept.
+var alike = [][2]string{
+	{"8755d764", "4170cb18"}, {"1441e896", "fca1a963"}, {"d2f64fc4", "d54bab54"}, {"c2c5802e", "4c2c6c25"},
+	{"d18747a4", "414384b5"},
+}
+
+func versionsDiffer(t testing.TB, open opener) {
+	c := clients(t, open, 1)[0]
+	for i, nonces := range alike {
+		name := fmt.Sprint("k", i)
+		version := c.writes(name, "", sealed("owner", 1, nonces[0]))
+		c.writes(name, version, sealed("owner", 1, nonces[1]))
+	}
+}
+
+// hammering is for how long clients at least write one record at the same time. The window between two steps may be
+// short.
+const hammering = 500 * time.Millisecond
+
+func oneWins(t testing.TB, open opener) {
+	const writers, records = 4, 20
+	cs := clients(t, open, writers)
+	race := func(name, version string, round int) (newVersion string) {
 		var wg sync.WaitGroup
 		var winners atomic.Int32
 		var won atomic.Value
 		for i, c := range cs {
 			wg.Go(func() {
-				v, err := c.write("k", version, text(fmt.Sprint(i), round))
+				v, err := c.write(name, version, text(fmt.Sprint(i), round))
 				switch {
 				case err == nil:
 					winners.Add(1)
@@ -292,49 +357,91 @@ func oneWins(t testing.TB, stores makes) {
 		if n := winners.Load(); n != 1 {
 			t.Fatalf("%d writes at the same time over one version: expected one to succeed, seen %d", writers, n)
 		}
-		version = won.Load().(string)
-		if _, seen := cs[0].get("k"); seen != version {
-			t.Fatalf("after writes at the same time: expected the version %q of the one that has succeeded, seen %q", version,
-				seen)
+		newVersion = won.Load().(string)
+		if _, seen := cs[0].get(name); seen != newVersion {
+			t.Fatalf("after writes at the same time: expected the version %q of the one that has succeeded, seen %q",
+				newVersion, seen)
+		}
+		return newVersion
+	}
+	for i := range records {
+		name, version := fmt.Sprint("k", i), ""
+		for start, round := time.Now(), 0; round < 2 || time.Since(start) < hammering/records; round++ {
+			version = race(name, version, round)
 		}
 	}
 }
 
-func versionsAreOnesOwn(t testing.TB, stores makes) {
-	cs := open(t, stores, 6)
-	cs[0].writes("k", "", text("first", 0))
+// state is what a record was, as a call has said.
+type state struct{ text, version string }
+
+// contend has several clients write one record at the same time. It returns what they have read, and what those have
+// written that have succeeded. The first of these was there before.
+func contend(t testing.TB, open opener) (reads, written []state) {
+	cs := clients(t, open, 4)
+	first := text("first", 0)
+	written = append(written, state{string(first), cs[0].writes("k", "", first)})
 	var mu sync.Mutex
-	written := make(map[string][]byte) // by version
 	var wg sync.WaitGroup
+	start := time.Now()
 	for i, c := range cs {
 		wg.Go(func() {
-			for n := range 30 {
+			var texts [][]byte // they are looked at when all is over: a Store may have another use for their memory
+			var versions []string
+			for n := 0; n < 40 || time.Since(start) < hammering/2; n++ {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				_, seen, err := c.s.Get(ctx, "k")
+				seen, version, err := c.s.Get(ctx, "k")
 				cancel()
 				if err != nil {
 					t.Errorf("Get beside writes: expected no error, seen %v", err)
-					return
+					break
 				}
+				texts, versions = append(texts, seen), append(versions, version)
 				mine := text(fmt.Sprint(i), n)
-				version, err := c.write("k", seen, mine)
-				if err != nil {
-					continue // another one was first
+				if version, err = c.write("k", version, mine); err == nil {
+					mu.Lock()
+					written = append(written, state{string(mine), version})
+					mu.Unlock()
 				}
-				mu.Lock()
-				if other, ok := written[version]; ok {
-					t.Errorf("a write of %s beside others: expected a version of its own, seen that of %s", mine, other)
-				}
-				written[version] = mine
-				mu.Unlock()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i, text := range texts {
+				reads = append(reads, state{string(text), versions[i]})
 			}
 		})
 	}
 	wg.Wait()
+	return reads, written
 }
 
-func readsAreFresh(t testing.TB, stores makes) {
-	cs := open(t, stores, 3)
+func versionsAreOnesOwn(t testing.TB, open opener) {
+	_, written := contend(t, open)
+	texts := make(map[string]string) // by version
+	for _, w := range written {
+		if other, ok := texts[w.version]; ok {
+			t.Fatalf("a write of %s beside others: expected a version of its own, seen that of %s", w.text, other)
+		}
+		texts[w.version] = w.text
+	}
+}
+
+func textAndVersionAreOne(t testing.TB, open opener) {
+	reads, written := contend(t, open)
+	texts := make(map[string]string) // by version
+	for _, w := range written {
+		texts[w.version] = w.text
+	}
+	for _, r := range reads {
+		if want := texts[r.version]; !same([]byte(r.text), []byte(want)) {
+			t.Fatalf("Get beside writes: expected the text %s of the version %q that it returned, seen %s", want, r.version,
+				r.text)
+		}
+	}
+}
+
+func readsAreFresh(t testing.TB, open opener) {
+	cs := clients(t, open, 3)
 	version := ""
 	for i := range 30 {
 		next := text("a", i)
@@ -345,27 +452,30 @@ func readsAreFresh(t testing.TB, stores makes) {
 	}
 }
 
-func namesAreTold(t testing.TB, stores makes) {
-	c := open(t, stores, 1)[0]
+func namesAreTold(t testing.TB, open opener) {
+	c := clients(t, open, 1)[0]
 	long := strings.Repeat("x", 199)
 	names := []string{
-		"a", "aa", "-", "--", "_", "a-b", "a_b", "a=2fb", "a_2fb", "=2e", "=2e=2e", "0", "00", "con", "-rf", "lock=3ak",
-		long, long + "1", long + "2", strings.Repeat("=2f", 66), "=s" + strings.Repeat("0", 64),
+		"a", "aa", "-", "--", "_", "a-b", "a_b", "a=2fb", "a_2fb", "a-2fb", "a2fb", "a=2db", "a=5fb", "=61", "=2e",
+		"=2e=2e", "0", "00", "con", "-rf", "lock=3ak", long, long + "1", long + "2", strings.Repeat("=2f", 66),
+		"=s" + strings.Repeat("0", 64),
 	}
+	versions := make([]string, len(names))
 	for i, name := range names {
 		c.wants(fmt.Sprintf("of the name %q", name), name, nil, "")
-		version := c.writes(name, "", text("a", i))
-		c.wants(fmt.Sprintf("of the name %q", name), name, text("a", i), version)
+		versions[i] = c.writes(name, "", text("a", i))
+		c.wants(fmt.Sprintf("of the name %q", name), name, text("a", i), versions[i])
 	}
 	for i, name := range names {
-		if seen, _ := c.get(name); !same(seen, text("a", i)) {
-			t.Errorf("Get of the name %q: expected its own text %s, seen %s", name, text("a", i), seen)
-		}
+		versions[i] = c.writes(name, versions[i], text("b", i))
+	}
+	for i, name := range names {
+		c.wants(fmt.Sprintf("of the name %q", name), name, text("b", i), versions[i])
 	}
 }
 
-func endedContext(t testing.TB, stores makes) {
-	c := open(t, stores, 1)[0]
+func endedContext(t testing.TB, open opener) {
+	c := clients(t, open, 1)[0]
 	version := c.writes("k", "", text("a", 1))
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -394,9 +504,80 @@ func endedContext(t testing.TB, stores makes) {
 	}
 }
 
-func clockCanBeWritten(t testing.TB, stores makes) {
+// contextsEndDuringCalls ends contexts at times at which calls are usually under way. After each call, one of another
+// record would get an answer that came too late for the call before it.
+func contextsEndDuringCalls(t testing.TB, open opener) {
+	c := clients(t, open, 1)[0]
+	other := text("other", 0)
+	otherVersion := c.writes("other", "", other)
+	usual := limit
+	for range 5 {
+		start := time.Now()
+		c.get("other")
+		usual = min(usual, time.Since(start))
+	}
+	for i := range 90 {
+		name, before, after := fmt.Sprint("k", i), text("before", i), text("after", i)
+		version, what := "", "Create"
+		if i%3 > 0 {
+			version, what = c.writes(name, "", before), "Replace"
+		}
+		if i%3 == 2 {
+			after, what = before, "Get"
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), rand.N(2*usual+1))
+		var newVersion string
+		var err error
+		switch what {
+		case "Create":
+			newVersion, err = c.s.Create(ctx, name, after)
+		case "Replace":
+			newVersion, err = c.s.Replace(ctx, name, version, after)
+		default:
+			after, newVersion, err = c.s.Get(ctx, name)
+		}
+		cancel()
+		c.wants("after a "+what+" of another record whose context has ended", "other", other, otherVersion)
+		seen, seenVersion := c.get(name)
+		executed := seenVersion != "" && same(seen, after)
+		switch {
+		case err == nil && (!executed || seenVersion != newVersion):
+			t.Errorf("%s whose context ended, without an error: expected the text %s and the version %q, seen %s and %q",
+				what, after, newVersion, seen, seenVersion)
+		case errors.Is(err, record.ErrConflict) && !executed:
+			t.Errorf("%s whose context ended, and whose condition held: expected an error that is no conflict, seen %v", what,
+				err)
+		case !executed && seenVersion != version:
+			t.Errorf("after a %s whose context ended: expected the version %q of before, or what was written, seen %q and %s",
+				what, version, seenVersion, seen)
+		}
+	}
+}
+
+// acrossProcesses repeats what a store may do for one process only.
+func acrossProcesses(t testing.TB, open opener) {
+	if _, place := open(t, ""); place == "" {
+		t.Skip("no other process can reach the store: open returned no place")
+	}
+	others, end := start(t, 3)
+	defer end()
+	for _, check := range []func(testing.TB, opener){
+		textsComeBack, replaceNeedsTheVersion, oneWins, versionsAreOnesOwn, textAndVersionAreOne, readsAreFresh,
+	} {
+		n := 0
+		check(t, func(t testing.TB, place string) (s record.Store, at string) {
+			if place == "" {
+				return open(t, "")
+			}
+			n++
+			return others[n-1].open(t, place), place
+		})
+	}
+}
+
+func clockCanBeWritten(t testing.TB, open opener) {
 	known := ""
-	for _, c := range open(t, stores, 2) {
+	for _, c := range clients(t, open, 2) {
 		clock, ok := c.s.(record.Clock)
 		if !ok {
 			return

@@ -167,13 +167,11 @@ var harness = conformance.Harness{
 }
 
 func TestStore(t *testing.T) {
-	recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-		s := newStore(t)
-		var stores []record.Store
-		for range n {
-			stores = append(stores, s.open())
+	recordtest.Run(t, func(t testing.TB, path string) (record.Store, string) {
+		if path == "" {
+			path = newStore(t).path
 		}
-		return stores
+		return boltlock.NewStore(path), path
 	})
 }
 

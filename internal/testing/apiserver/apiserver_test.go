@@ -127,14 +127,7 @@ func (l leases) remove(t *testing.T, name string) {
 }
 
 func TestRulesOfStores(t *testing.T) {
-	recordtest.Run(t, func(t testing.TB, n int) []record.Store {
-		shared := start(t)
-		stores := make([]record.Store, n)
-		for i := range stores {
-			stores[i] = kubernetes.NewStore(shared)
-		}
-		return stores
-	})
+	recordtest.Run(t, func(t testing.TB, _ string) (record.Store, string) { return kubernetes.NewStore(start(t)), "" })
 }
 
 func TestKubetestDoesWhatTheRegistryDoes(t *testing.T) {

@@ -73,14 +73,7 @@ func typed(t testing.TB, s *kubetest.Server) coordinationclient.CoordinationV1In
 }
 
 func TestRulesOfStoresOnTheFakeClient(t *testing.T) {
-	recordtest.Run(t, func(_ testing.TB, n int) []record.Store {
-		shared := newFakes()
-		stores := make([]record.Store, n)
-		for i := range stores {
-			stores[i] = kubernetes.NewStore(shared)
-		}
-		return stores
-	})
+	recordtest.Run(t, func(testing.TB, string) (record.Store, string) { return kubernetes.NewStore(newFakes()), "" })
 }
 
 func TestTheServerDoesWhatTheFakeClientDoes(t *testing.T) {
