@@ -126,7 +126,8 @@ func parse(text []byte) (content, error) {
 		return foreign("the record has another text than those of this library")
 	}
 	if head.Format != format {
-		return foreign("the record has format %d, and this version of the library knows format %d", head.Format, format)
+		return foreign("the record has format %d, and this version of the library knows format %d: use the one that has "+
+			"written it", head.Format, format)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

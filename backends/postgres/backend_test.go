@@ -168,10 +168,8 @@ func (m *muted) Read(b []byte) (int, error) {
 	}
 }
 
-// An attempt whose connection is silent is undone by another connection, also if the Client is closed at once.
-func testUndoneBeforeClose(t *testing.T, s *pgtest.Server) {
-	settings, err := pgxpool.ParseConfig(s.URL("postgres"))
-	must(t, "ParseConfig", err)
+// mutes returns a function that makes the connections silent that there are.
+func mutes(settings *pgxpool.Config) (mute func()) {
 	var mu sync.Mutex
 	var conns []*muted
 	dial := settings.ConnConfig.DialFunc
@@ -186,17 +184,55 @@ func testUndoneBeforeClose(t *testing.T, s *pgtest.Server) {
 		conns = append(conns, m)
 		return m, nil
 	}
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range conns {
+			c.silent.Store(true)
+		}
+	}
+}
+
+// A lock is extended over another connection if those of the pool are silent, although a request may take longer than
+// the TTL.
+func testSilentConnectionsLoseNoLock(t *testing.T, s *pgtest.Server) {
+	for name, ping := range map[string]bool{"idle": true, "used": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			settings, err := pgxpool.ParseConfig(s.URL("postgres"))
+			must(t, "ParseConfig", err)
+			settings.MaxConns = 1
+			settings.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return ping }
+			mute := mutes(settings)
+			p, err := pgxpool.NewWithConfig(t.Context(), settings)
+			must(t, "NewWithConfig", err)
+			t.Cleanup(p.Close)
+			b := postgres.NewBackend(p, postgres.Prefix(newPrefix()), postgres.Timeout(time.Minute))
+			t.Cleanup(func() { _ = b.Close() })
+			req := locker.Request{Key: "k", Token: "token", TTL: 12 * time.Second}
+			g, err := b.Acquire(t.Context(), req)
+			must(t, "Acquire", err)
+			req.Fence, req.Private = g.Fence, g.Private
+			mute()
+			err = b.Extend(t.Context(), req)
+			wantErr(t, "Extend over a connection that is silent", err, locker.ErrUnavailable)
+			must(t, "Extend after that", b.Extend(t.Context(), req))
+		})
+	}
+}
+
+// An attempt whose connection is silent is undone by another connection, also if the Client is closed at once.
+func testUndoneBeforeClose(t *testing.T, s *pgtest.Server) {
+	settings, err := pgxpool.ParseConfig(s.URL("postgres"))
+	must(t, "ParseConfig", err)
+	mute := mutes(settings)
 	p, err := pgxpool.NewWithConfig(t.Context(), settings)
 	must(t, "NewWithConfig", err)
 	t.Cleanup(p.Close)
 	prefix := newPrefix()
 	l := postgres.New(p, postgres.Prefix(prefix))
 	must(t, "Unlock", lock(t, l, "k").Unlock(t.Context()))
-	mu.Lock()
-	for _, c := range conns {
-		c.silent.Store(true)
-	}
-	mu.Unlock()
+	mute()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := l.TryLock(ctx, "k", locker.TTL(time.Hour)); !errors.Is(err, locker.ErrUnavailable) {

@@ -21,18 +21,18 @@ func request[T any](
 	if b.invalid != nil {
 		return none, notSent{b.invalid}
 	}
-	conn, err := b.connection(ctx)
+	conn, err := b.connection(ctx, b.timeout)
 	if err != nil {
 		return none, notSent{err}
 	}
 	if ctx.Done() == nil {
-		return exchange(ctx, b, conn, read, sql, args...)
+		return exchange(ctx, b, b.timeout, conn, read, sql, args...)
 	}
 	var failure error
 	answered := make(chan struct{})
 	b.background.Go(func() {
 		defer close(answered)
-		value, failure = exchange(ctx, b, conn, read, sql, args...)
+		value, failure = exchange(ctx, b, b.timeout, conn, read, sql, args...)
 	})
 	select {
 	case <-answered:
@@ -42,12 +42,14 @@ func request[T any](
 	}
 }
 
-// exchange sends a statement over conn, which it gives back to the pool, and reads its row. It does not end with ctx.
+// exchange sends a statement over conn, which it gives back to the pool, and reads its row. It does not end with ctx. If
+// no answer comes within limit, the connection is lost.
 func exchange[T any](
-	ctx context.Context, b *backend, conn *pgxpool.Conn, read func(row pgx.Row) (T, error), sql string, args ...any,
+	ctx context.Context, b *backend, limit time.Duration, conn *pgxpool.Conn, read func(row pgx.Row) (T, error), sql string,
+	args ...any,
 ) (T, error) {
 	defer conn.Release()
-	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.timeout)
+	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
 	value, err := read(conn.QueryRow(sending, sql, args...))
@@ -55,14 +57,14 @@ func exchange[T any](
 	return value, err
 }
 
-// connection takes a connection of the pool. If there is none within the timeout, the error says which it waited for: a
+// connection takes a connection of the pool. If there is none within limit, the error says which it waited for: a
 // server, or other users of the pool.
 //
 // It returns when ctx ends, but its deadline is not for the pool. The pool asks a connection that was idle whether it is
 // there, and closes it if no answer comes by the deadline. So each call with a short one would cost a connection of a
 // server that is slow, and make it slower.
-func (b *backend) connection(ctx context.Context) (*pgxpool.Conn, error) {
-	taking, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.timeout)
+func (b *backend) connection(ctx context.Context, limit time.Duration) (*pgxpool.Conn, error) {
+	taking, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	defer context.AfterFunc(b.ctx, cancel)()

@@ -39,6 +39,7 @@ func TestOneServer(t *testing.T) {
 		"SettingsOfTheUser":         testSettingsOfTheUser,
 		"HandOverAfterATransaction": testHandOverAfterATransaction,
 		"ShortDeadlines":            testShortDeadlinesCostNoConnection,
+		"SilentConnections":         testSilentConnectionsLoseNoLock,
 		"LateAttemptDoesNothing":    testLateAttemptDoesNothing,
 		"Presence":                  testPresence,
 		"DeadWaiter":                testDeadWaiter,

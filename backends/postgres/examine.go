@@ -49,7 +49,7 @@ func (b *backend) Examine(ctx context.Context) []inspect.Finding {
 	}
 	defer b.background.Done()
 	schema := pgx.Identifier{b.schema}.Sanitize()
-	conn, err := b.connection(ctx)
+	conn, err := b.connection(ctx, b.timeout)
 	if err != nil {
 		return []inspect.Finding{{Check: "server", Level: inspect.Fail, Text: err.Error(), Fix: remedy(err)}}
 	}

@@ -44,9 +44,10 @@ type change struct {
 // alone, too.
 type joiner struct {
 	tasks *sync.WaitGroup
-	// connect takes a connection. The function that it returns is called once, gives the connection back, and sends the
+	// connect takes a connection within limit. The function that it returns is called once, gives the connection back, and sends the
 	// changes, if there are any.
-	connect func() (send func(all []*change) ([]*string, error), err error)
+	connect func(limit time.Duration) (send func(all []*change) ([]*string, error), err error)
+	timeout time.Duration
 	most    int // connections that there can be
 	alone   func(ctx context.Context, c *change) (owner string, err error)
 	crowded func(err error) error // see backend.crowded
@@ -129,7 +130,7 @@ func (j *joiner) withdraw(c *change) bool {
 func (j *joiner) run() {
 	for more := true; more; more = j.more() {
 		began := time.Now()
-		send, err := j.connect()
+		send, err := j.connect(j.limit())
 		if err != nil {
 			settle(j.take(func(c *change) bool { return !c.since.After(began) }), nil, notSent{err})
 			continue
@@ -142,6 +143,25 @@ func (j *joiner) run() {
 		}
 		settle(all, owners, err)
 	}
+}
+
+// limit is the shortest one of the changes that wait.
+func (j *joiner) limit() time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return limitOf(j.timeout, j.waiting)
+}
+
+// limitOf returns how long a statement for changes may take. If the answer to an extension has not come when a third of
+// its TTL is over, the connection is given up: it may be silent for good, as behind a router that has forgotten it, and
+// another one may still extend the lock.
+func limitOf(timeout time.Duration, all []*change) time.Duration {
+	for _, c := range all {
+		if third := time.Duration(c.ttl) * time.Microsecond / 3; third > 0 {
+			timeout = min(timeout, third)
+		}
+	}
+	return timeout
 }
 
 // take takes the changes that are to be sent, or that have waited for a connection for too long.
@@ -185,12 +205,13 @@ func settle(all []*change, owners []*string, err error) {
 // is that for several, whose arguments are columns.
 func (b *backend) joins(one, some string, args func(c *change) []any, columns func(all []*change) []any) *joiner {
 	return &joiner{
-		tasks: &b.background,
-		connect: func() (func(all []*change) ([]*string, error), error) {
+		tasks:   &b.background,
+		timeout: b.timeout,
+		connect: func(limit time.Duration) (func(all []*change) ([]*string, error), error) {
 			if b.invalid != nil {
 				return nil, b.invalid
 			}
-			conn, err := b.connection(context.Background())
+			conn, err := b.connection(context.Background(), limit)
 			return func(all []*change) ([]*string, error) { return b.send(conn, all, one, some, args, columns) }, err
 		},
 		most: int(b.pool.Config().MaxConns),
@@ -210,14 +231,14 @@ func (b *backend) send(
 		conn.Release()
 		return nil, nil
 	case 1:
-		owner, err := exchange(all[0].ctx, b, conn, text, one, args(all[0])...)
+		owner, err := exchange(all[0].ctx, b, limitOf(b.timeout, all), conn, text, one, args(all[0])...)
 		return []*string{&owner}, err
 	}
 	read := func(row pgx.Row) (owners []*string, err error) {
 		err = row.Scan(&owners)
 		return owners, err
 	}
-	return exchange(all[0].ctx, b, conn, read, some, columns(all)...)
+	return exchange(all[0].ctx, b, limitOf(b.timeout, all), conn, read, some, columns(all)...)
 }
 
 // joinsExtensions returns what sends extensions.

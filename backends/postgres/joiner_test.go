@@ -42,8 +42,9 @@ func newFake() *fake {
 		hangs: func(int) bool { return false },
 	}
 	f.joiner = joiner{
-		tasks: &f.running,
-		connect: func() (func(all []*change) ([]*string, error), error) {
+		tasks:   &f.running,
+		timeout: DefaultTimeout,
+		connect: func(time.Duration) (func(all []*change) ([]*string, error), error) {
 			f.mu.Lock()
 			f.silent--
 			silent := f.silent >= 0

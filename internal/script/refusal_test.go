@@ -35,6 +35,31 @@ func TestWhatIsNotALockIsLeftAlone(t *testing.T) {
 	}
 }
 
+// A value whose shape a later version may have is a lock of somebody else, and stays as it is.
+func TestValuesOfOtherVersionsAreLeftAlone(t *testing.T) {
+	s, n := real(t)
+	for _, value := range []string{
+		"v2|0000000000000001|a|1|label", "00000000000000001|a|1|label", "0000000000000001|a|label", "{\"owner\":\"a\"}",
+	} {
+		s.Cmd(t, "SET", "k", value, "PX", 600000)
+		if _, err := n.Acquire(t.Context(), request("a")); !errors.Is(err, locker.ErrHeld) {
+			t.Errorf("%s: acquire says %v", value, err)
+		}
+		if err := n.Extend(t.Context(), request("a")); !errors.Is(err, locker.ErrNotHeld) {
+			t.Errorf("%s: extend says %v", value, err)
+		}
+		if err := n.Verify(t.Context(), request("a")); !errors.Is(err, locker.ErrNotHeld) {
+			t.Errorf("%s: verify says %v", value, err)
+		}
+		if err := n.Release(t.Context(), request("a")); !errors.Is(err, locker.ErrNotHeld) {
+			t.Errorf("%s: release says %v", value, err)
+		}
+		if left := s.Cmd(t, "GET", "k"); left != value {
+			t.Errorf("%s has become %v", value, left)
+		}
+	}
+}
+
 // A refusal from inside of a script leaves no doubt that nothing was set, however the server words it.
 func TestRefusalInAScriptLeavesNoDoubt(t *testing.T) {
 	s, n := real(t)

@@ -31,6 +31,10 @@ const (
 // new one does.
 var strangers = map[string]string{"NATS": "its format is v1"}
 
+// stopped is a store in which programs of unreleased have to be stopped before an upgrade: nothing makes them refuse
+// it, and their tokens are smaller.
+const stopped = "etcd, 3 members"
+
 // Programs of two releases use the same locks during a rolling upgrade, while processes, servers and networks fail. It
 // holds what holds for programs of one release.
 //
@@ -47,6 +51,10 @@ func TestUpgrade(t *testing.T) {
 		other, commit = build(t)
 	}
 	onStores(t, text != "", func(tr *trial) {
+		if tr.of.Name == stopped && commit == unreleased {
+			tr.Log("programs of that time have to be stopped first")
+			return
+		}
 		if refusal := strangers[tr.of.Name]; refusal != "" && commit == unreleased {
 			tr.keepApart(other, refusal)
 			return
