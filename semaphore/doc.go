@@ -22,6 +22,13 @@
 // free waits for the gate. Its holder waits for all permits, takes the first that is returned, and opens the gate for
 // the next caller. So permits go to the callers in the order of Lock at the gate: Redlock and NATS promise none, and on
 // all stores, callers of one Client may hand the gate over to each other for up to 50 ms; see locker.NoLocalHandover.
+//
+// A caller that waits passes the gate in three round trips. So after a burst, newcomers can come faster than those at
+// the gate leave, although permits are free. Where a free permit takes one round trip, newcomers therefore do not wait
+// behind the gate while a quarter of the permits is free beside those that they want. They do not pass a caller at the
+// front that waits for permits, whatever its weight: each permit that is returned is its own. On other stores, all
+// callers go through the gate, so a key has a permit in three round trips at most.
+//
 // All holders learn from locker.Wanted that somebody waits, although one permit is enough. All names have the same hash
 // slot of a Redis Cluster.
 //

@@ -216,13 +216,13 @@ func (c *Calls) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locke
 
 // AcquireSome implements [locker.SomeAcquirer].
 func (c *Calls) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n int, gates []string,
+	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
 ) ([]*locker.Grant, error) {
 	if err := c.count("AcquireSome"); err != nil {
 		return nil, err
 	}
 	defer c.answer()
-	return c.Backend.AcquireSome(ctx, reqs, n, gates)
+	return c.Backend.AcquireSome(ctx, reqs, n, spare, gates)
 }
 
 // Release implements [locker.Backend]. It does not fail.
