@@ -114,7 +114,7 @@ func (c *Client) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lea
 			return nil, &Error{"trylock", key, err}
 		}
 	}
-	leases, err := c.attemptMany(ctx, m, o)
+	leases, err := c.attemptMany(ctx, m, c.waiting(ctx, "", o))
 	if err == nil {
 		return leases, nil
 	}

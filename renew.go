@@ -78,6 +78,14 @@ func (c *Client) retime(g *grant, start time.Time, ttl time.Duration) {
 	}
 }
 
+// cease ends the renewals of g.
+func (c *Client) cease(g *grant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.renews = false
+	c.schedule.move(g, never)
+}
+
 // renew makes one renewal and returns when the next is due.
 func (g *grant) renew() (next time.Time) {
 	g.mu.Lock()

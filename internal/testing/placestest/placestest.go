@@ -136,6 +136,20 @@ type Calls struct {
 	delay time.Duration // before the store acts
 	late  time.Duration // after that
 	fault error
+	dead  string // the label of a caller that has died
+}
+
+// Kill makes the store hear nothing more of the callers with that label.
+func (c *Calls) Kill(label string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dead = label
+}
+
+func (c *Calls) isDead(req locker.Request) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead != "" && req.Label == c.dead
 }
 
 // Delay makes each call take d.
@@ -228,6 +242,9 @@ func (c *Calls) AcquireSome(
 // Release implements [locker.Backend]. It does not fail.
 func (c *Calls) Release(ctx context.Context, req locker.Request) error {
 	_ = c.count("Release")
+	if c.isDead(req) {
+		return locker.ErrUnavailable
+	}
 	defer c.answer()
 	return c.Backend.Release(ctx, req)
 }
@@ -240,6 +257,9 @@ func (c *Calls) Extend(ctx context.Context, req locker.Request) error {
 	c.mu.Unlock()
 	if !pause(ctx, delay) {
 		return ctx.Err()
+	}
+	if c.isDead(req) {
+		return locker.ErrUnavailable
 	}
 	err := c.Backend.Extend(ctx, req)
 	if !pause(ctx, late) {
