@@ -189,6 +189,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	if err := c.reentrant(ctx, key); err != nil {
 		return nil, err
 	}
+	o = c.waiting(ctx, key, o)
 	start := time.Now()
 	queue, l, err := c.queues.join(ctx, c.closing, key, o)
 	if err != nil {
@@ -213,6 +214,7 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 	o := newOptions(opts)
 	err := o.validate(key)
 	if err == nil {
+		o = c.waiting(ctx, key, o)
 		var l *lease
 		if l, err = c.attempt(ctx, key, o, nil); err == nil {
 			return l, nil
@@ -388,6 +390,7 @@ func (c *Client) hold(
 		start:   start,
 		maxHold: o.maxHold,
 		minHold: o.minHold,
+		asked:   o.asked,
 		first:   lease{fence: req.Fence, trace: trace},
 		ttl:     req.TTL,
 		longest: req.TTL,

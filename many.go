@@ -38,6 +38,10 @@ type Many struct {
 	// Gates are the keys of further locks. If somebody holds or waits for one of them, nothing is acquired, and the
 	// error matches ErrHeld. So callers that need the gate to wait are not overtaken by those that do not wait.
 	Gates []string
+
+	// Spare is from how many locks on, which are free beside those that are acquired, the gates do not count. 0 means that
+	// they always count.
+	Spare int
 }
 
 // all reports whether m is about all of its keys, whoever waits elsewhere.
@@ -80,11 +84,12 @@ type SomeAcquirer interface {
 	//
 	//   - If a lock of gates is held or waited for, nothing is acquired, and the error matches ErrHeld. The same holds
 	//     if fewer than n locks are free. The error is an *Error that names the key of a lock that is held or waited for,
-	//     if it is known.
+	//     if it is known: that of a gate, if one is.
+	//   - If spare is more than 0, and that many locks are free beside the n, the gates do not count.
 	//   - The grants are in the order of reqs, and nil for those that were not acquired.
 	//   - If it is executed twice, it is granted twice, also if a gate was taken in between. All executions together
 	//     grant no more than n locks.
-	AcquireSome(ctx context.Context, reqs []Request, n int, gates []string) ([]*Grant, error)
+	AcquireSome(ctx context.Context, reqs []Request, n, spare int, gates []string) ([]*Grant, error)
 }
 
 var errNotMany = fmt.Errorf("these locks cannot be acquired in one step: %w", errors.ErrUnsupported)
@@ -102,14 +107,14 @@ func (c *Client) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lea
 		case err != nil:
 		case i > 0 && key <= m.Keys[i-1]:
 			err = invalid("the keys are not sorted and different")
-		case m.N < 0 || m.N > len(m.Keys):
-			err = invalid("%d of %d locks", m.N, len(m.Keys))
+		case m.N < 0 || m.N > len(m.Keys) || m.Spare < 0:
+			err = invalid("%d of %d locks, and %d to spare", m.N, len(m.Keys), m.Spare)
 		}
 		if err != nil {
 			return nil, &Error{"trylock", key, err}
 		}
 	}
-	leases, err := c.attemptMany(ctx, m, o)
+	leases, err := c.attemptMany(ctx, m, c.waiting(ctx, "", o))
 	if err == nil {
 		return leases, nil
 	}
@@ -131,7 +136,7 @@ func (c *Client) acquireMany(ctx context.Context, reqs []Request, m *Many) ([]*G
 		if n == 0 {
 			n = len(reqs)
 		}
-		return some.AcquireSome(ctx, reqs, n, m.Gates)
+		return some.AcquireSome(ctx, reqs, n, m.Spare, m.Gates)
 	}
 	many, ok := c.backend.(ManyAcquirer)
 	if !ok {

@@ -39,7 +39,8 @@ type options struct {
 	patience  time.Duration
 	label     string
 	noLocal   bool
-	forExtend bool // the option that was applied last is also one of Extend
+	asked     *options // what the lease is to have once its caller has all locks; see Client.waiting
+	forExtend bool     // the option that was applied last is also one of Extend
 }
 
 var defaultOptions = options{ttl: DefaultTTL, patience: DefaultPatience, label: label.Default}

@@ -87,6 +87,14 @@ func (c *Client) retime(g *grant, start time.Time, ttl time.Duration) {
 	}
 }
 
+// cease ends the renewals of g.
+func (c *Client) cease(g *grant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.renews = false
+	c.schedule.move(g, never)
+}
+
 // renew makes the renewal at p. It returns when the next one is due, and the error of this one.
 func (g *grant) renew(p *place) (next time.Time, err error) {
 	g.mu.Lock()

@@ -39,6 +39,14 @@ var someProperties = []property[Harness]{
 		someQueueAtTheGateRefuses,
 	},
 	{
+		"SomeGateOpensWhenManyAreFree",
+		"AcquireSome does not count the gates while spare locks are free beside those that it acquires, and counts them " +
+			"while fewer are.",
+		"Each caller that waits at the gate needs some round trips: after a burst, newcomers that wait behind it come faster " +
+			"than they leave, and wait for ever although locks are free.",
+		someGateOpensWhenManyAreFree,
+	},
+	{
 		"SomeOvertakeNobody",
 		"AcquireSome is not granted a lock that callers wait for in the queue, also if its holder has died.",
 		"Who waits for that lock has waited for longer than a caller that has just come.",
@@ -91,8 +99,15 @@ func choosers(t testing.TB, h Harness, n int) ([]chooser, Store) {
 func acquireSome(
 	ctx context.Context, b chooser, reqs []locker.Request, n int, gates ...string,
 ) (some []*holding, taken []int, err error) {
+	return acquireSpare(ctx, b, reqs, n, 0, gates...)
+}
+
+// acquireSpare is acquireSome with a number of locks that have to be free for gates not to count.
+func acquireSpare(
+	ctx context.Context, b chooser, reqs []locker.Request, n, spare int, gates ...string,
+) (some []*holding, taken []int, err error) {
 	sent := time.Now()
-	grants, err := b.AcquireSome(ctx, reqs, n, gates)
+	grants, err := b.AcquireSome(ctx, reqs, n, spare, gates)
 	for i, g := range grants {
 		if g != nil {
 			some, taken = append(some, held(b.Backend, reqs[i], sent, *g)), append(taken, i)
@@ -192,6 +207,40 @@ func someGateRefuses(t testing.TB, h Harness) {
 	some, _ = grabSome(t, bs[0], requests(keys, longTTL), 1, gate)
 	grab(t, bs[1], gate, longTTL).must(t)
 	some[0].must(t)
+}
+
+func someGateOpensWhenManyAreFree(t testing.TB, h Harness) {
+	bs, _ := choosers(t, h, 2)
+	keys := places()
+	closed := grab(t, bs[1], gate, longTTL)
+	some, taken, err := acquireSpare(t.Context(), bs[0], requests(keys, longTTL), 1, 3, gate)
+	if err != nil || len(taken) != 1 {
+		t.Errorf("AcquireSome while the gate is held, and the spare locks are free: expected one lock, seen %d, %v", taken,
+			err)
+	}
+	again, taken, err := acquireSpare(t.Context(), bs[0], requests(keys, longTTL), 1, 3, gate)
+	if len(taken) > 0 {
+		t.Errorf("AcquireSome while the gate is held, and one lock is missing: expected no grant, seen %d", taken)
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		wantKind(t, "AcquireSome while the gate is held, and one lock is missing", err, locker.ErrHeld)
+		if errors.Is(err, locker.ErrHeld) && keyOf(err) != gate {
+			t.Errorf("AcquireSome while %q is held: expected an error that names it, seen %v", gate, err)
+		}
+	}
+	for _, o := range append(some, again...) {
+		o.must(t)
+	}
+	closed.must(t)
+	some, taken, err = acquireSpare(t.Context(), bs[0], requests(keys, longTTL), 2, 3, gate)
+	if err != nil || len(taken) != 2 {
+		t.Errorf("AcquireSome while nobody has the gate, and fewer than the spare locks are free: expected two locks, "+
+			"seen %d, %v", taken, err)
+	}
+	for _, o := range some {
+		o.must(t)
+	}
+	settled(t, bs[1], keys...)
 }
 
 // inherits has somebody wait for the lock of key, whose holder dies. It calls f again and again until the one that

@@ -76,7 +76,7 @@ func newStore() *store {
 	s.acquire = s.attempt(s.mem.Acquire)
 	s.queue = s.attempt(s.mem.Queue)
 	s.acquireMany = func(ctx context.Context, reqs []locker.Request) (grants []locker.Grant, err error) {
-		some, err := s.attemptSome(ctx, reqs, len(reqs), nil)
+		some, err := s.attemptSome(ctx, reqs, len(reqs), 0, nil)
 		for _, g := range some {
 			grants = append(grants, *g)
 		}
@@ -226,13 +226,13 @@ func (s *store) attempt(do acquireCall) acquireCall {
 }
 
 func (s *store) attemptSome(
-	ctx context.Context, reqs []locker.Request, n int, gates []string,
+	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
 ) ([]*locker.Grant, error) {
 	loses, err := s.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
-	grants, err := s.mem.AcquireSome(ctx, reqs, n, gates)
+	grants, err := s.mem.AcquireSome(ctx, reqs, n, spare, gates)
 	for i, req := range reqs {
 		switch {
 		case loses:
@@ -429,9 +429,9 @@ func (c *client) AcquireMany(ctx context.Context, reqs []locker.Request) ([]lock
 }
 
 func (c *client) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n int, gates []string,
+	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
 ) ([]*locker.Grant, error) {
-	return c.acquireSome(ctx, reqs, n, gates)
+	return c.acquireSome(ctx, reqs, n, spare, gates)
 }
 
 func (c *client) Extend(ctx context.Context, req locker.Request) error  { return c.extend(ctx, req) }

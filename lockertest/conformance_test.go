@@ -39,12 +39,12 @@ func (r *recorder) AcquireMany(ctx context.Context, reqs []locker.Request) ([]lo
 }
 
 func (r *recorder) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n int, gates []string,
+	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
 ) ([]*locker.Grant, error) {
 	for _, req := range reqs {
 		r.keys.Store(req.Key, true)
 	}
-	return r.Store.AcquireSome(ctx, reqs, n, gates)
+	return r.Store.AcquireSome(ctx, reqs, n, spare, gates)
 }
 
 func (r *recorder) left() []string {

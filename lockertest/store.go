@@ -191,12 +191,12 @@ func (s *Store) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locke
 
 // AcquireSome implements [locker.SomeAcquirer].
 func (s *Store) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n int, gates []string,
+	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
 ) ([]*locker.Grant, error) {
 	if err := s.reach(ctx); err != nil {
 		return nil, err
 	}
-	return s.locks.AcquireSome(ctx, reqs, n, gates)
+	return s.locks.AcquireSome(ctx, reqs, n, spare, gates)
 }
 
 // Extend implements [locker.Backend].

@@ -52,7 +52,7 @@ func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[stri
 			return err
 		},
 		"AcquireSome": func() error {
-			_, err := s.AcquireSome(ctx, []locker.Request{request("some")}, 1, nil)
+			_, err := s.AcquireSome(ctx, []locker.Request{request("some")}, 1, 0, nil)
 			return err
 		},
 		"RaiseFences": func() error { return s.RaiseFences(ctx, 1) },

@@ -79,7 +79,7 @@ func (b *Backend) Acquire(_ context.Context, req locker.Request) (locker.Grant, 
 
 // AcquireMany implements [locker.ManyAcquirer].
 func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	some, err := b.AcquireSome(ctx, reqs, len(reqs), nil)
+	some, err := b.AcquireSome(ctx, reqs, len(reqs), 0, nil)
 	grants := make([]locker.Grant, len(some))
 	for i, g := range some {
 		grants[i] = *g
@@ -89,7 +89,7 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 
 // AcquireSome implements [locker.SomeAcquirer].
 func (b *Backend) AcquireSome(
-	_ context.Context, reqs []locker.Request, n int, gates []string,
+	_ context.Context, reqs []locker.Request, n, spare int, gates []string,
 ) ([]*locker.Grant, error) {
 	b.mu.Lock()
 	defer b.unlock()
@@ -106,8 +106,9 @@ func (b *Backend) AcquireSome(
 		}
 	}
 	if len(own) < n {
+		plenty := spare > 0 && len(own)+len(free) >= n+spare
 		for _, gate := range gates {
-			if l := b.seen(gate); l != nil { // otherwise nobody waits for it
+			if l := b.seen(gate); l != nil && !plenty { // otherwise nobody waits for it
 				return nil, &locker.Error{Op: "trylock", Key: gate, Err: l.held()}
 			}
 		}

@@ -80,8 +80,11 @@
 //
 //	rw := rwlock.New(locker.Defaults(locker.TTL(time.Minute))(l))
 //
-// Options apply to each slot, so MinHold keeps writers out, or everybody, for as long. With NoRenewal or MaxHold, a
-// writer can lose the first slots while it waits for the last, and then begins anew. Extend is about the slot, and so
+// Options apply to each slot, so MinHold keeps writers out, or everybody, for as long. MaxHold, MinHold and the TTL
+// without renewal count from when a writer has all slots. While it waits for some, the gate and the slots that it has
+// are renewed, and have a TTL of three seconds or less, so that it keeps others out for no longer if it dies. On stores
+// of records, this is at least ten times the pause between two looks, ten seconds on most, because renewals have a
+// price. Extend is about the slot, and so
 // about all leases that share it.
 //
 // # Fencing tokens

@@ -22,6 +22,19 @@
 // free waits for the gate. Its holder waits for all permits, takes the first that is returned, and opens the gate for
 // the next caller. So permits go to the callers in the order of Lock at the gate: Redlock and NATS promise none, and on
 // all stores, callers of one Client may hand the gate over to each other for up to 50 ms; see locker.NoLocalHandover.
+//
+// A caller that waits passes the gate in three round trips. So after a burst, newcomers can come faster than those at
+// the gate leave, although permits are free. Where a free permit takes one round trip, newcomers therefore do not wait
+// behind the gate while a quarter of the permits is free beside those that they want. They do not pass a caller at the
+// front that waits for permits, whatever its weight: each permit that is returned is its own. On other stores, all
+// callers go through the gate, so a key has a permit in three round trips at most.
+//
+// MaxHold, MinHold and the TTL without renewal count from when a caller has all permits that it wants. While it waits,
+// the gate and the permits that it has are renewed, and have a TTL of three seconds or less, so that it keeps others out
+// for no longer if it dies, whatever its own TTL is. On stores of records, this is at least ten times the pause between
+// two looks, ten seconds on most, because renewals have a price there. The queue of a store may take some seconds more
+// to pass over a dead caller, as for any lock.
+//
 // All holders learn from locker.Wanted that somebody waits, although one permit is enough. All names have the same hash
 // slot of a Redis Cluster.
 //

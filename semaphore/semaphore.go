@@ -42,7 +42,7 @@ func (s *Semaphore) Lock(ctx context.Context, key string, opts ...locker.Option)
 }
 
 // TryLock makes one attempt to acquire a permit of key. The lease is a [*Permit]. If no permit is free, or if others
-// wait for one, the error matches locker.ErrHeld. It may then be a *locker.HeldError that describes one of the holders
+// wait for one and less than a quarter is free beside what is wanted, the error matches locker.ErrHeld. It may then be a *locker.HeldError that describes one of the holders
 // of permits, or the caller that waits in front of the others, which holds the gate.
 //
 // If the store cannot acquire a free permit in one step, TryLock asks for one permit after the other, in random order,
@@ -94,7 +94,7 @@ func (s *Semaphore) acquire(
 func (s *Semaphore) group(key string) *slots.Group {
 	return &slots.Group{
 		Locker: s.locker, Key: key, Slots: slots.Names(key, s.n), Gates: []string{slots.Name(key, "gate")},
-		Explain: s.explain,
+		Spare: max(1, s.n/4), Explain: s.explain,
 	}
 }
 

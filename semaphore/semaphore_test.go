@@ -42,37 +42,134 @@ func TestCostOfAFreePermit(t *testing.T) {
 	})
 }
 
-// Who does not wait takes no permit while others wait at the gate, even if one is free for a moment, because the
-// callers that wait have to ask the store for it.
+// Who does not wait takes no permit while others wait at the gate and few are free, even if one is for a moment, because
+// the callers that wait have to ask the store for it.
 func TestFreePermitsBelongToThoseWhoWait(t *testing.T) {
 	stores(t, func(w *world) {
 		if !w.Steps {
 			return
 		}
-		const n, waiters = 3, 9
-		w.Calls.Delay(time.Millisecond)
-		held := w.lock(semaphore.New(w.Client(), n).Weight(n))
-		var waiting atomic.Int64
-		waiting.Store(waiters)
-		for range waiters {
-			go func() {
-				p := w.lock(semaphore.New(w.Client(), n))
-				waiting.Add(-1)
+		for n, free := range map[int]int{3: 1, 12: 3} {
+			const waiters = 9
+			w.Calls.Delay(time.Millisecond)
+			long := w.lock(semaphore.New(w.Client(), n).Weight(n - free))
+			held := w.lock(semaphore.New(w.Client(), n).Weight(free))
+			var waiting atomic.Int64
+			waiting.Store(waiters)
+			for range waiters {
+				go func() {
+					p := w.lock(semaphore.New(w.Client(), n))
+					waiting.Add(-1)
+					w.Unlock(p)
+				}()
+			}
+			time.Sleep(time.Second)
+			hasty := semaphore.New(w.Client(), n)
+			w.Unlock(held)
+			for waiting.Load() > 0 {
+				lease, err := hasty.TryLock(w.Context(), key)
+				if n := waiting.Load(); err == nil && n > 0 {
+					w.Errorf("a permit was taken while %d others waited", n)
+				}
+				if err == nil {
+					w.Unlock(lease)
+				}
+			}
+			w.Unlock(long)
+			w.Calls.Delay(0)
+			w.empty(n)
+		}
+	})
+}
+
+// A semaphore of which less than a half is used was full once. The callers that wait then pass the gate one after the
+// other, in three round trips each, and newcomers come faster. So they do not wait behind the gate while enough permits
+// are free, and all is as before within two seconds.
+func TestSemaphoreRecoversFromABurst(t *testing.T) {
+	stores(t, func(w *world) {
+		if !w.Steps { // each caller needs the gate there
+			return
+		}
+		for _, n := range []int{50, 100} {
+			const hold, trip, before, after, then = 50 * time.Millisecond, time.Millisecond, 1, 2, 2
+			w.Calls.Delay(trip / 2)
+			w.Calls.Answer(trip / 2)
+			rate := n * 8 // per second: 40 % of the permits
+			var all []*semaphore.Semaphore
+			for range 20 {
+				all = append(all, semaphore.New(w.Client(), n))
+			}
+			var longest atomic.Int64
+			var calls sync.WaitGroup
+			one := func(i int) {
+				start := time.Now()
+				p := w.lock(all[i%len(all)])
+				longest.Store(max(longest.Load(), int64(time.Since(start))))
+				time.Sleep(hold)
 				w.Unlock(p)
-			}()
-		}
-		time.Sleep(time.Second)
-		hasty := semaphore.New(w.Client(), n)
-		w.Unlock(held)
-		for waiting.Load() > 0 {
-			lease, err := hasty.TryLock(w.Context(), key)
-			if n := waiting.Load(); err == nil && n > 0 {
-				w.Errorf("a permit was taken while %d others waited", n)
 			}
-			if err == nil {
-				w.Unlock(lease)
+			for i := range (before + after + then) * rate {
+				switch i {
+				case before * rate: // the burst
+					for j := range 4 * n {
+						calls.Go(func() { one(j) })
+					}
+				case (before + after) * rate:
+					longest.Store(0)
+				}
+				calls.Go(func() { one(i) })
+				time.Sleep(time.Second / time.Duration(rate))
+			}
+			calls.Wait()
+			if took := time.Duration(longest.Load()); took > 5*trip {
+				w.Errorf("%d permits, %v after the burst: a caller waited for %v", n, after*time.Second, took)
+			}
+			w.Calls.Delay(0)
+			w.Calls.Answer(0)
+			w.empty(n)
+		}
+	})
+}
+
+// Newcomers that pass the gate keep nobody from many permits: who waits for them at the front is not passed.
+func TestNewcomersDoNotStarveWeights(t *testing.T) {
+	stores(t, func(w *world) {
+		if !w.Steps {
+			return
+		}
+		const n, hold = 8, 10 * time.Millisecond
+		w.Calls.Delay(time.Millisecond)
+		light := semaphore.New(w.Client(), n)
+		done := make(chan struct{})
+		var all sync.WaitGroup
+		all.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(3 * time.Millisecond): // of the 8 permits, some 4 are held
+					all.Go(func() {
+						p := w.lock(light)
+						time.Sleep(hold)
+						w.Unlock(p)
+					})
+				}
+			}
+		})
+		for _, weight := range []int{2, 4, 6, n} {
+			heavy := semaphore.New(w.Client(), n).Weight(weight)
+			for range 5 {
+				time.Sleep(20 * time.Millisecond)
+				start := time.Now()
+				w.Unlock(w.lock(heavy))
+				if took := time.Since(start); took > 20*hold {
+					w.Errorf("a caller with the weight %d waited for %v", weight, took)
+				}
 			}
 		}
+		close(done)
+		all.Wait()
+		w.Calls.Delay(0)
 		w.empty(n)
 	})
 }

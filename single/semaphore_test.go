@@ -63,12 +63,12 @@ func TestStepsThatAreNotPossible(t *testing.T) {
 			locks int
 			gate  string
 		}{"a gate in another slot": {2, "y"}, "65 locks": {65, "{x}gate"}} {
-			_, err := some.AcquireSome(t.Context(), reqs(step.locks), 1, []string{step.gate})
+			_, err := some.AcquireSome(t.Context(), reqs(step.locks), 1, 0, []string{step.gate})
 			if !errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if _, err := some.AcquireSome(t.Context(), reqs(64), 1, []string{"{x}gate"}); err != nil {
+		if _, err := some.AcquireSome(t.Context(), reqs(64), 1, 0, []string{"{x}gate"}); err != nil {
 			t.Errorf("64 locks: %v", err)
 		}
 		_ = b.(io.Closer).Close()

@@ -221,7 +221,7 @@ var errStep = fmt.Errorf("more than %d locks are not acquired in one step: %w", 
 
 // AcquireMany implements [locker.ManyAcquirer], in one transaction, for up to 64 locks.
 func (b *backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	some, err := b.AcquireSome(ctx, reqs, len(reqs), nil)
+	some, err := b.AcquireSome(ctx, reqs, len(reqs), 0, nil)
 	grants := make([]locker.Grant, len(some))
 	for i, g := range some {
 		grants[i] = *g
@@ -232,7 +232,7 @@ func (b *backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 // AcquireSome implements [locker.SomeAcquirer], in one transaction, for up to 64 locks. If the answer depends on other
 // transactions that are changing some of the locks, it takes a second one, which waits for those.
 func (b *backend) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n int, gates []string,
+	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
 ) ([]*locker.Grant, error) {
 	if len(reqs) > maxStep {
 		return nil, errStep
@@ -262,7 +262,7 @@ func (b *backend) AcquireSome(
 	}
 	step := func(wait bool) (answer, error) {
 		return request(ctx, b, read, b.sql.acquireSome,
-			names, tokens, reqs[0].Label, microseconds(reqs[0].TTL), n, closed, wait)
+			names, tokens, reqs[0].Label, microseconds(reqs[0].TTL), n, closed, wait, spare)
 	}
 	a, err := step(n == len(reqs))
 	if err == nil && a.fences == nil && a.refused == nil {

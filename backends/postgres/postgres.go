@@ -101,7 +101,7 @@ func newStatements(schema string) statements {
 	return statements{
 		acquire: call("acquire($1::bytea, $2::text, $3::text, $4::bigint, $5::text, $6::text, " + known + ")"),
 		acquireSome: call("acquire_some($1::bytea[], $2::text[], $3::text, $4::bigint, $5::int, $6::bytea[], " +
-			"$7::boolean, " + known + ")"),
+			"$7::boolean, " + known + ", $8::int)"),
 		extend:       call("extend($1::bytea, $2::text, $3::bigint, $4::boolean)"),
 		extendSome:   call("extend_some($1::bytea[], $2::text[], $3::bigint[], $4::boolean[])"),
 		release:      call("release($1::bytea, $2::text, $3::bigint)"),

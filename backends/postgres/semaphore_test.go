@@ -54,7 +54,7 @@ func testStepsAtTheSameTime(t *testing.T, s *pgtest.Server) {
 	var all sync.WaitGroup
 	for range 2 {
 		all.Go(func() {
-			grants, err := b.AcquireSome(t.Context(), requests(), 1, []string{"gate"})
+			grants, err := b.AcquireSome(t.Context(), requests(), 1, 0, []string{"gate"})
 			if err != nil {
 				t.Error(err)
 			}
@@ -73,7 +73,7 @@ func testStepsAtTheSameTime(t *testing.T, s *pgtest.Server) {
 	}
 	refused := make(chan error)
 	go func() {
-		_, err := b.AcquireSome(t.Context(), requests(), 1, nil)
+		_, err := b.AcquireSome(t.Context(), requests(), 1, 0, nil)
 		refused <- err
 	}()
 	select {

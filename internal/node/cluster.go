@@ -120,9 +120,9 @@ func (c *Cluster) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 
 // AcquireSome implements locker.SomeAcquirer.
 func (c *Cluster) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n int, gates []string,
+	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
 ) ([]*locker.Grant, error) {
-	return c.of(reqs[0].Key).AcquireSome(ctx, reqs, n, gates)
+	return c.of(reqs[0].Key).AcquireSome(ctx, reqs, n, spare, gates)
 }
 
 // Inspect implements inspect.Inspector.

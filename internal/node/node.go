@@ -276,7 +276,7 @@ var errOneByOne = fmt.Errorf("the locks cannot be acquired in one step: %w", err
 
 // AcquireMany implements locker.ManyAcquirer.
 func (n *Node) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	some, err := n.AcquireSome(ctx, reqs, len(reqs), nil)
+	some, err := n.AcquireSome(ctx, reqs, len(reqs), 0, nil)
 	grants := make([]locker.Grant, len(some))
 	for i, g := range some {
 		grants[i] = *g
@@ -287,11 +287,11 @@ func (n *Node) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker
 // AcquireSome implements locker.SomeAcquirer, with one call of a script. Behind a Redis Cluster, the locks and the
 // gates have to share a hash slot.
 func (n *Node) AcquireSome(
-	ctx context.Context, reqs []locker.Request, want int, gates []string,
+	ctx context.Context, reqs []locker.Request, want, spare int, gates []string,
 ) ([]*locker.Grant, error) {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
-	step := script.Step{Attempts: make([]script.Attempt, len(reqs)), Want: want, TTL: reqs[0].TTL}
+	step := script.Step{Attempts: make([]script.Attempt, len(reqs)), Want: want, Spare: spare, TTL: reqs[0].TTL}
 	for i := range reqs {
 		if err := n.Check(&reqs[i]); err != nil {
 			return nil, &locker.Error{Op: "trylock", Key: reqs[i].Key, Err: err}

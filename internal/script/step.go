@@ -17,6 +17,7 @@ type Step struct {
 	Attempts []Attempt // of different locks, with the same Guard
 	Want     int       // how many of the locks; at least 1
 	Gates    []Keys    // of other locks: if somebody holds or waits for one of them, nothing is taken
+	Spare    int       // if more than 0, and that many locks are free beside those that are wanted, gates do not count
 	TTL      time.Duration
 }
 
@@ -40,7 +41,7 @@ func (s Step) Command() Command {
 		keys = append(keys, a.Fence())
 	}
 	args := make([]string, 0, 2+len(s.Attempts))
-	args = append(args, milliseconds(s.TTL)+guard.number(), strconv.Itoa(s.Want))
+	args = append(args, milliseconds(s.TTL)+guard.number(), strconv.Itoa(s.Want)+s.spare())
 	for _, a := range s.Attempts {
 		args = append(args, a.text())
 	}
@@ -51,6 +52,13 @@ func (s Step) Command() Command {
 		taken, _ := s.Read(reply)
 		return taken.Status == Granted
 	})
+}
+
+func (s Step) spare() string {
+	if s.Spare == 0 {
+		return ""
+	}
+	return ":" + strconv.Itoa(s.Spare)
 }
 
 // InOneSlot reports whether all locks of s share a hash slot.

@@ -1,9 +1,10 @@
 -- Acquire some of several locks in one step: the first ones that are free, as many as are wanted, or none. A lock that
--- somebody waits for is not free. If somebody holds or waits for a gate, nothing is acquired. It is idempotent for its
--- owners.
+-- somebody waits for is not free. If somebody holds or waits for a gate, nothing is acquired, unless enough other locks
+-- are free. It is idempotent for its owners.
 --
 -- KEYS: n locks, g gates, the wait hashes of all n + g, the n counters of the locks
--- ARGV: 1 TTL in ms   2 how many locks are wanted   then n texts "|owner|node|label", see value.lua
+-- ARGV: 1 TTL in ms   2 how many locks are wanted, and perhaps ":" and how many of the others have to be free for gates
+--       not to count   then n texts "|owner|node|label", see value.lua
 --       guarded: 1 "ttl:guard", see guard.lua, and the marker as the last key
 -- reply: {counter, ...}: granted, in that order, with -1 for the locks that were not wanted or not free
 --        | {0, i, PTTL, label of the owner}: the lock or the gate i, from 1, has another owner, and too few are free
@@ -28,7 +29,8 @@ local function vacant(hash, o)
   return true
 end
 
-local ttl, want = ARGV[1], ARGV[2] + 0
+local ttl, want, spare = ARGV[1], string.match(ARGV[2], '^(%d+):?(%d*)$')
+want, spare = want + 0, tonumber(spare)
 -- if guarded: marker = table.remove(KEYS)
 -- if guarded: ttl, guard = string.match(ttl, '^(%d+):(%d+)$')
 local n = #ARGV - 2
@@ -47,30 +49,33 @@ for i = 1, n do
 end
 if own == want then return out end             -- delivered twice: the tokens and the TTLs stay
 if own > 0 then return -1 end
-local taken, short = n - free, free < want
+local function refused(i)
+  if not held[i] then return {0, i, 0, ''} end
+  local left, _, label = redis.call('PTTL', KEYS[i]), parts(held[i])
+  return left < 0 and 0 or {0, i, left, label or ''}
+end
+local taken, gate = n - free, nil
 for i = m, n + 1, -1 do
-  if held[i] then other, short = i, true end
+  if held[i] then gate, taken = i, taken + 1 end
 end
-if short then
-  local left, _, label = redis.call('PTTL', KEYS[other]), parts(held[other])
-  return left < 0 and 0 or {0, other, left, label or ''}
-end
+local plenty = spare and free >= want + spare
+if free < want or gate and not plenty then return refused(gate or other) end
 local odd = redis.call('EXISTS', unpack(KEYS, 1, 2 * m)) > taken
 if odd then
   if redis.call('EXISTS', unpack(KEYS, 1, m)) > taken then return 0 end    -- not a string
   for i = n + 1, m do
-    if not vacant(KEYS[m + i], '') then return {0, i, 0, ''} end
+    if not gate and not vacant(KEYS[m + i], '') then gate = i end
   end
 end
-local take, k = {}, 0
+local take, k, need = {}, 0, want + (gate and (plenty and spare or n) or 0)
 for i = 1, n do
-  if k == want then break end
+  if k == need then break end
   if not held[i] and not (odd and not vacant(KEYS[m + i], string.match(ARGV[2 + i], '^|([^|]*)|'))) then
     k = k + 1
-    take[k] = i
+    if k <= want then take[k] = i end
   end
 end
-if k < want then return 0 end
+if k < need then return gate and refused(gate) or 0 end
 -- if guarded: if resting(clock()) then return 0 end
 local got, drawn, set = redis.call('MGET', unpack(KEYS, 2 * m + 1, 2 * m + n)), {}, {}
 for j, i in ipairs(take) do

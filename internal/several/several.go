@@ -150,6 +150,15 @@ func GateFrom(ctx context.Context) *Gate {
 	return g
 }
 
+type partialKey struct{}
+
+// Partial returns a context for the locks of a call that needs several of them, and waits with those that it has. What
+// the caller has asked for counts from when it has all.
+func Partial(ctx context.Context) context.Context { return context.WithValue(ctx, partialKey{}, true) }
+
+// IsPartial reports whether ctx is from Partial.
+func IsPartial(ctx context.Context) bool { return ctx.Value(partialKey{}) != nil }
+
 type undoKey struct{}
 
 // Undo returns a context for the Unlock of a lease that was never returned to a caller. MinHold does not apply to it,

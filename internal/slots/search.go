@@ -66,6 +66,11 @@ func (g *Group) search(ctx context.Context, n int, run func(s *search) error) (h
 	if err := run(s); err != nil {
 		return nil, err
 	}
+	if n > 1 {
+		if err := s.begin(); err != nil {
+			return nil, err
+		}
+	}
 	lost := context.Cause(s.ctx)
 	s.stop()
 	if err := s.lost(); err != nil {
@@ -81,6 +86,45 @@ func (g *Group) search(ctx context.Context, n int, run func(s *search) error) (h
 	}
 	s.held.sort()
 	return s.held, nil
+}
+
+// begin makes the leases what the caller has asked for, because it has all of them.
+func (s *search) begin() error {
+	asked, answers := time.Now(), make(chan answer, len(s.held.Leases))
+	for i, l := range s.held.Leases {
+		go func() {
+			a := answer{slot: s.held.Slots[i], lease: l, err: errGoexit}
+			defer func() {
+				a.panicked = recover()
+				answers <- a
+			}()
+			of, ok := locker.LeaseAs[interface {
+				Begin(ctx context.Context) error
+			}](l)
+			if ok {
+				a.err = of.Begin(s.ctx)
+			} else {
+				a.err = nil
+			}
+		}()
+	}
+	var panicked any
+	var err error
+	for range s.held.Leases {
+		a := <-answers
+		if panicked == nil {
+			panicked = a.panicked
+		}
+		if a.err != nil && err == nil {
+			lost := lostOf(a.lease, s.group.Slots[a.slot])
+			if lost.since.IsZero() && faulty(s.ctx, a.err) {
+				lost.since = asked
+			}
+			err = lost
+		}
+	}
+	throw(panicked)
+	return err
 }
 
 // stop ends the calls of the search.
@@ -229,6 +273,10 @@ func (s *search) wait(opts []locker.Option) error {
 	if s.group.Enough != nil && s.group.Enough() {
 		return nil
 	}
+	ctx := s.ctx
+	if s.n > 1 {
+		ctx = several.Partial(ctx)
+	}
 	asked := time.Now()
 	held, err := s.group.step(s.ctx, s.n, nil, opts)
 	if faulty(s.ctx, err) {
@@ -252,7 +300,7 @@ func (s *search) wait(opts []locker.Option) error {
 	case !errors.Is(err, locker.ErrHeld) && !faulty(s.ctx, err):
 		return s.failed(err)
 	}
-	if err := s.ask(s.ctx, rand.Perm(len(s.group.Slots)), s.group.Locker.Lock, slotOptions(opts)); err != nil {
+	if err := s.ask(ctx, rand.Perm(len(s.group.Slots)), s.group.Locker.Lock, slotOptions(opts)); err != nil {
 		return err
 	}
 	if len(s.held.Slots) < s.n {

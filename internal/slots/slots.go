@@ -38,6 +38,10 @@ type Group struct {
 	// the others only after a while.
 	Together bool
 
+	// Spare is how many places have to be free beside those that a caller wants, for it not to wait behind others. 0 means
+	// that it always does.
+	Spare int
+
 	// Enough is nil, or reports to Lock, which has the gates then, that the caller needs no place any more. Lock returns
 	// none if so.
 	Enough func() bool
@@ -314,7 +318,7 @@ func (g *Group) step(ctx context.Context, n int, gates []string, opts []locker.O
 	for i, name := range g.Slots {
 		numbers[name] = i
 	}
-	leases, err := locker.TryLockMany(ctx, g.Locker, locker.Many{Keys: keys, N: n, Gates: gates}, slotOptions(opts)...)
+	leases, err := locker.TryLockMany(ctx, g.Locker, locker.Many{Keys: keys, N: n, Gates: gates, Spare: g.spare(keys)}, slotOptions(opts)...)
 	if err != nil {
 		var of *locker.Error
 		if len(keys) < len(g.Slots) && errors.Is(err, locker.ErrHeld) && ending.Of(ctx) == nil && errors.As(err, &of) &&
@@ -331,6 +335,11 @@ func (g *Group) step(ctx context.Context, n int, gates []string, opts []locker.O
 	}
 	held.sort()
 	return held, nil
+}
+
+// spare returns Spare for a step that is about keys only.
+func (g *Group) spare(keys []string) int {
+	return (g.Spare*len(keys) + len(g.Slots) - 1) / len(g.Slots)
 }
 
 var settled = func() <-chan struct{} {

@@ -210,8 +210,8 @@ END $$;
 
 -- acquire_some grants the first free ones of several locks, as many as are wanted, or none. If it refuses, it describes
 -- the owner of a lock, whose number refused is. The numbers of the gates follow those of the locks: nobody may hold or
--- wait for a gate. It looks at all locks before it grants the first one: a refusal that has to take grants back is an
--- error in the server's log.
+-- wait for a gate, unless a_spare is more than 0 and that many locks are free beside the wanted ones. It looks at all
+-- locks before it grants the first one: a refusal that has to take grants back is an error in the server's log.
 --
 -- Without a_wait, it passes over locks that another transaction is changing, so callers that come at the same time get
 -- different locks and do not wait for each other's commits. If it cannot tell then whether enough locks are free, it
@@ -221,7 +221,7 @@ END $$;
 -- wait for each other. Those of the gates are shared, because it only looks at them.
 CREATE OR REPLACE FUNCTION @schema@.acquire_some(
 	a_names bytea[], a_tokens text[], a_label text, a_ttl bigint, a_want int, a_gates bytea[], a_wait boolean,
-	a_version int DEFAULT 1, OUT fences bigint[], OUT refused int, OUT remaining bigint, OUT label text
+	a_version int DEFAULT 1, a_spare int DEFAULT 0, OUT fences bigint[], OUT refused int, OUT remaining bigint, OUT label text
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	was record;
@@ -260,9 +260,16 @@ BEGIN
 		WHERE k.name IS NOT NULL OR EXISTS (
 			SELECT FROM @schema@.waiters w WHERE w.name = g.name AND @schema@.present(w.seen, t)
 		) ORDER BY g.i LIMIT 1;
-		IF FOUND THEN
+		IF FOUND AND (a_spare = 0 OR a_want + a_spare > (
+			SELECT count(*) FROM unnest(places) p(i) WHERE NOT EXISTS (
+				SELECT FROM @schema@.waiters w WHERE w.name = a_names[p.i] AND @schema@.present(w.seen, t)
+			)
+		)) THEN
 			RETURN;
 		END IF;
+		refused := NULL;
+		remaining := NULL;
+		label := NULL;
 	END IF;
 	IF cardinality(places) < a_want THEN
 		refused := held;

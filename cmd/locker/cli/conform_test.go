@@ -102,14 +102,14 @@ func init() {
 type flawed struct{ *memory.Backend }
 
 func (f flawed) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n int, gates []string,
+	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
 ) ([]*locker.Grant, error) {
 	if n == len(reqs) {
 		for _, req := range reqs {
 			_, _ = f.ForceRelease(ctx, req.Key, "")
 		}
 	}
-	return f.Backend.AcquireSome(ctx, reqs, n, gates)
+	return f.Backend.AcquireSome(ctx, reqs, n, spare, gates)
 }
 
 // A flaw of which a single lock shows nothing is found by the suites for semaphores, and for readers and writers.

@@ -136,6 +136,20 @@ type Calls struct {
 	delay time.Duration // before the store acts
 	late  time.Duration // after that
 	fault error
+	dead  string // the label of a caller that has died
+}
+
+// Kill makes the store hear nothing more of the callers with that label.
+func (c *Calls) Kill(label string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dead = label
+}
+
+func (c *Calls) isDead(req locker.Request) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead != "" && req.Label == c.dead
 }
 
 // Delay makes each call take d.
@@ -216,18 +230,21 @@ func (c *Calls) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locke
 
 // AcquireSome implements [locker.SomeAcquirer].
 func (c *Calls) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n int, gates []string,
+	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
 ) ([]*locker.Grant, error) {
 	if err := c.count("AcquireSome"); err != nil {
 		return nil, err
 	}
 	defer c.answer()
-	return c.Backend.AcquireSome(ctx, reqs, n, gates)
+	return c.Backend.AcquireSome(ctx, reqs, n, spare, gates)
 }
 
 // Release implements [locker.Backend]. It does not fail.
 func (c *Calls) Release(ctx context.Context, req locker.Request) error {
 	_ = c.count("Release")
+	if c.isDead(req) {
+		return locker.ErrUnavailable
+	}
 	defer c.answer()
 	return c.Backend.Release(ctx, req)
 }
@@ -240,6 +257,9 @@ func (c *Calls) Extend(ctx context.Context, req locker.Request) error {
 	c.mu.Unlock()
 	if !pause(ctx, delay) {
 		return ctx.Err()
+	}
+	if c.isDead(req) {
+		return locker.ErrUnavailable
 	}
 	err := c.Backend.Extend(ctx, req)
 	if !pause(ctx, late) {

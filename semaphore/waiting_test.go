@@ -1,0 +1,96 @@
+package semaphore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/semaphore"
+)
+
+// A caller dies while it waits at the front, and all permits are returned. It keeps others waiting for the TTL of the
+// gate, and not for its own. The same holds for a caller that has some of the permits that it waits for.
+func TestDeadWaiterKeepsOthersForTheTTLOfTheGate(t *testing.T) {
+	stores(t, func(w *world) {
+		const n = 3
+		for name, tt := range map[string]struct {
+			held int // permits, while it waits
+			opts []locker.Option
+			of   func(s *semaphore.Semaphore) *semaphore.Semaphore
+		}{
+			"one permit":   {n, nil, func(s *semaphore.Semaphore) *semaphore.Semaphore { return s }},
+			"a long TTL":   {n, []locker.Option{locker.TTL(time.Minute)}, func(s *semaphore.Semaphore) *semaphore.Semaphore { return s }},
+			"no renewal":   {n, []locker.Option{locker.NoRenewal()}, func(s *semaphore.Semaphore) *semaphore.Semaphore { return s }},
+			"many permits": {1, nil, func(s *semaphore.Semaphore) *semaphore.Semaphore { return s.Weight(n) }},
+			"many, and a long TTL": {1, []locker.Option{locker.TTL(time.Minute), locker.NoRenewal()},
+				func(s *semaphore.Semaphore) *semaphore.Semaphore { return s.Weight(n) }},
+		} {
+			held := w.lock(semaphore.New(w.Client(), n).Weight(tt.held))
+			ctx, die := context.WithCancel(w.Context())
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				opts := append(tt.opts, locker.Label("dies"))
+				if lease, err := tt.of(semaphore.New(w.Client(), n)).Lock(ctx, key, opts...); err == nil {
+					w.Errorf("%s: the dead caller has %v", name, lease)
+				}
+			}()
+			time.Sleep(10 * time.Second)
+			w.Calls.Kill("dies")
+			die()
+			time.Sleep(time.Millisecond) // the queues of the store forget it
+			w.Unlock(held)
+			start := time.Now()
+			all := w.lock(semaphore.New(w.Client(), n).Weight(n))
+			if took := time.Since(start); took > 4*time.Second {
+				w.Errorf("%s: a caller died while it waited, and others waited for %v", name, took)
+			}
+			w.Unlock(all)
+			<-over
+			w.Calls.Kill("")
+			time.Sleep(time.Minute) // so that nothing more is done for it
+		}
+		w.empty(n)
+	})
+}
+
+// A caller that needs several permits has some of them long before the last one. MaxHold, MinHold and the TTL without
+// renewal count from when it has all, so that it has as much of them as if all had been free.
+func TestTimesCountFromTheLastPermit(t *testing.T) {
+	stores(t, func(w *world) {
+		const n, d = 3, 5 * time.Second
+		for _, wait := range []time.Duration{d - 200*time.Millisecond, 4 * d} {
+			for name, opts := range map[string][]locker.Option{
+				"MaxHold": {locker.MaxHold(d)}, "NoRenewal": {locker.NoRenewal(), locker.TTL(d)},
+				"MinHold": {locker.MinHold(d)}, "TTL": {locker.TTL(2 * d)},
+			} {
+				held := w.lock(semaphore.New(w.Client(), n))
+				time.AfterFunc(wait, func() { w.Unlock(held) })
+				start := time.Now()
+				lease := w.Lock(semaphore.New(w.Client(), n).Weight(n), key, opts...)
+				if waited := time.Since(start); waited > wait+2*time.Second {
+					w.Errorf("%s: a caller waited for %v, %v of them for nothing", name, waited, waited-wait)
+				}
+				has := time.Now()
+				if left := time.Until(lease.Until()); left < d-time.Second {
+					w.Errorf("%s: after a wait of %v, the lease has %v of %v left", name, wait, left, d)
+				}
+				if name == "MinHold" {
+					w.Unlock(lease)
+					w.Unlock(w.lock(semaphore.New(w.Client(), n)))
+					if kept := time.Since(has); kept < d-100*time.Millisecond {
+						w.Errorf("after a wait of %v, a permit was kept for %v of %v", wait, kept, d)
+					}
+					continue
+				}
+				time.Sleep(d + time.Second)
+				if ended := lease.Err() != nil; ended != (name != "TTL") {
+					w.Errorf("%s: the lease has %v after its time", name, lease.Err())
+				}
+				_ = lease.Unlock(w.Context())
+			}
+		}
+		w.empty(n)
+	})
+}
