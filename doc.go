@@ -5,13 +5,10 @@
 //	l := single.New(goredis.New(rdb)) // or memory.New, redlock.New, or config.Open with a URL
 //	defer l.Close()
 //
-//	lease, err := l.Lock(ctx, "orders:42", locker.TTL(30*time.Second)) // waits until ctx ends
-//	if err != nil {
-//		return err
-//	}
-//	defer lease.Unlock(ctx)
-//
-//	return ship(ctx, 42, lease.Fence())
+//	err := locker.Do(ctx, l, "orders:42", func(ctx context.Context) error { // waits until ctx ends
+//		lease, _ := locker.LeaseFrom(ctx)
+//		return ship(ctx, 42, lease.Fence()) // this ctx ends if the lock is lost
+//	})
 //
 // # Locker
 //

@@ -223,7 +223,8 @@ const (
 	// LostGone means that the store no longer has the lock although its TTL has not ended, and does not know of another
 	// owner. The lock was deleted, or the store lost its data.
 	LostGone LostReason = "gone"
-	// LostTakenOver means that another owner has the lock, or that an operator took the lock away; see package inspect.
+	// LostTakenOver means that another owner has the lock, or that an operator has released it by force; see package
+	// inspect.
 	LostTakenOver LostReason = "taken over"
 	// LostSuperseded means that the store has issued a newer fencing token, so another owner has had the lock since.
 	LostSuperseded LostReason = "superseded"

@@ -17,17 +17,15 @@ func Example() {
 	ctx := context.Background()
 	l := memory.New() // or single.New, redlock.New, or config.Open with a URL
 	defer l.Close()
-	lease, err := l.Lock(ctx, "orders:42", locker.TTL(30*time.Second)) // waits until ctx ends
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	work(ctx, lease.Fence())                  // the resource compares fencing tokens, see below
-	fmt.Println("unlock:", lease.Unlock(ctx)) // ErrNotHeld: the lock was lost before
-	// Output: unlock: <nil>
+	err := locker.Do(ctx, l, "orders:42", func(ctx context.Context) error { // waits until ctx ends
+		lease, _ := locker.LeaseFrom(ctx)
+		return work(ctx, lease.Fence()) // this ctx ends if the lock is lost; the resource compares tokens, see below
+	}, locker.TTL(10*time.Second))
+	fmt.Println("done:", err)
+	// Output: done: <nil>
 }
 
-func work(context.Context, uint64) {}
+func work(context.Context, uint64) error { return nil }
 
 func ExampleDo() {
 	l := memory.New()

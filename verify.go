@@ -72,9 +72,9 @@ type verifiable interface {
 
 var errNoBinder = fmt.Errorf("the backend binds nothing to its locks: %w", errors.ErrUnsupported)
 
-// Bind binds to to the lock of lease: a transaction, for example, that takes effect only while the lock belongs to the
-// lease. It is for packages of backends, whose own functions make to, such as postgres.InTx and etcd.Condition.
-// Programs call those.
+// Bind binds something to the lock of lease, such as a transaction that takes effect only while the lock belongs to the
+// lease. The argument to says what it is. It is for packages of backends, whose own functions make to, such as
+// postgres.InTx and etcd.Condition. Programs call those.
 //
 // Leases that callers of one [Client] hand over to each other have one owner value in the store. What was bound to one
 // of them could take effect under the next, so the lock of lease is not handed over any more from the call on.

@@ -119,8 +119,8 @@ func (l *lease) heed() {
 	}
 }
 
-// listener returns what an Extend calls if others wait. It is nil if nobody has asked, or if that is known. Call with
-// the mu of the grant held.
+// listener returns what an Extend calls if others wait. It is nil if nobody has asked, or if it is already known that
+// others wait. Call with the mu of the grant held.
 func (l *lease) listener() func() {
 	if l.wanted == nil || l.wanted.is {
 		return nil

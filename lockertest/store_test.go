@@ -258,7 +258,7 @@ func TestLose(t *testing.T) {
 	})
 }
 
-// Who watches a lock hears of nothing during an outage, and of something at its end.
+// A caller that watches a lock hears of nothing during an outage, and of something at its end.
 func TestWatchDuringAnOutage(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := lockertest.NewStore()

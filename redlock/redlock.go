@@ -8,10 +8,11 @@
 // A lock has at most one holder at a time under three conditions: no node that votes forgets a lock before its TTL has
 // ended, clocks run at about the same speed, and a holder stops when its lease's Done is closed. Any minority of nodes
 // may hang or be down. Locks are granted as before, and no operation waits for such a node for more than a fraction of
-// a second. A node that forgets does more harm
-// than a node that fails: a node that restarts empty and votes at once can let a second holder in. With [Guard], such a
-// node does not vote until its locks have ended. Otherwise give nodes persistence (appendfsync always), or keep a
-// restarted node away for as long as the longest TTL.
+// a second.
+//
+// A node that forgets does more harm than a node that fails: a node that restarts empty and votes at once can let a
+// second holder in. With [Guard], such a node does not vote until its locks have ended. Otherwise give nodes
+// persistence (appendfsync always), or keep a restarted node away for as long as the longest TTL.
 //
 // Every lease has a fencing token. No two acquisitions of a key get the same token, and an acquisition that starts
 // after another has returned gets a greater one. That holds for all clocks, pauses, delays, lost and repeated messages

@@ -136,7 +136,8 @@ func TestOrderBetweenTheClasses(t *testing.T) {
 	})
 }
 
-// Who loses the intent lock, the gate or a slot before it has all slots gives everything back, and begins anew.
+// A caller that loses the intent lock, the gate or a slot before it has all slots gives everything back, and begins
+// anew.
 func TestLossWhileSlotsAreCollected(t *testing.T) {
 	for what, lock := range map[string]func(of func(i int) string) string{
 		"the intent lock": func(func(int) string) string { return intent },

@@ -11,7 +11,7 @@ import (
 	"github.com/golocker/locker/internal/slots"
 )
 
-// MaxPermits is the largest number of permits. Who waits, waits for each of them.
+// MaxPermits is the largest number of permits. A caller that waits, waits for each of them.
 const MaxPermits = 1024
 
 // Semaphore is a [locker.Locker] whose keys have several holders at a time. Create one with [New]. It is safe for

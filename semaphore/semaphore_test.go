@@ -42,8 +42,8 @@ func TestCostOfAFreePermit(t *testing.T) {
 	})
 }
 
-// Who does not wait takes no permit while others wait at the gate and few are free, even if one is for a moment, because
-// the callers that wait have to ask the store for it.
+// A caller that does not wait takes no permit while others wait at the gate and few are free, even if one is for a
+// moment, because the callers that wait have to ask the store for it.
 func TestFreePermitsBelongToThoseWhoWait(t *testing.T) {
 	stores(t, func(w *world) {
 		if !w.Steps {
@@ -198,7 +198,7 @@ func TestWaitersDoNotPoll(t *testing.T) {
 	})
 }
 
-// Who loses the gate before it has all its permits gives everything back, and waits again.
+// A caller that loses the gate before it has all its permits gives everything back, and waits again.
 func TestLostGate(t *testing.T) {
 	stores(t, func(w *world) {
 		const n = 2
@@ -522,7 +522,7 @@ func TestElectionWithSeveralLeaders(t *testing.T) {
 	})
 }
 
-// Who waits for a permit waits for all of them, so all holders learn of it.
+// A caller that waits for a permit waits for all of them, so all holders learn of it.
 func TestHoldersLearnThatAPermitIsWanted(t *testing.T) {
 	stores(t, func(w *world) {
 		const n = 3

@@ -12,8 +12,9 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// The bounds of the TTL of a waiter's entry. One of a waiter that has died delays those behind it by that time, if they
-// come to the front meanwhile. A waiter renews its entry every third of it, and not more often than once a second.
+// The bounds of the TTL of a waiter's entry. The entry of a waiter that has died delays the waiters behind it by that
+// time, if they come to the front meanwhile. A waiter renews its entry every third of it, and not more often than once
+// a second.
 const (
 	minWaiting = 3 * time.Second
 	maxWaiting = 10 * time.Second

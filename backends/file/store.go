@@ -23,12 +23,12 @@ import (
 // whoever has locked a file that is still in its place is the only one who may replace it. Whoever has locked one that
 // is not there any more begins anew. If a process is killed, the kernel unlocks its files, and what it has written so
 // far is in a file NAME.new, which the next writer of the record removes. An empty file is no record: Create makes one,
-// to have something to lock. It may leave an empty file NAME.123, which is in nobody's way.
+// to have something to lock. It may leave an empty file NAME.123, which does no harm.
 //
 // Nothing is written through to the disk (fsync), because a power cut ends all holders, too. The file system may then
 // have lost the last records, or have a file that is empty or all zeros, which is no record either. Tokens go on from
 // the time of day. A file that is damaged in another way is no lock, and has to be removed. On a disk that fails, or a
-// pool that is full, a running machine may come to read zeros, too: such a file system has broken its word.
+// pool that is full, a running machine may come to read zeros, too: locks on such a file system cannot be relied on.
 type Store struct {
 	dir   string
 	root  *os.File      // the directory, open so that the kernel does not forget its number

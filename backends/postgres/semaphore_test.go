@@ -30,7 +30,8 @@ func testFreePermit(t *testing.T, s *pgtest.Server) {
 }
 
 // Callers at the same time get different locks, and do not wait for each other: a transaction that is changing the
-// first lock has not ended when others are granted the second and the third one. Who finds too few waits for it.
+// first lock has not ended when others are granted the second and the third one. A caller that finds too few waits for
+// it.
 func testStepsAtTheSameTime(t *testing.T, s *pgtest.Server) {
 	keys := []string{"at the same time 0", "at the same time 1", "at the same time 2"}
 	b := postgres.NewBackend(pool(t, s.URL("postgres")))

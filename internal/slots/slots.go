@@ -1,9 +1,9 @@
 // Package slots acquires some of the locks that stand for the places of a key, on any Locker. Packages semaphore and
 // rwlock are made of it.
 //
-// A place is an ordinary lock, so exclusion needs nothing else. Who finds no free place waits for the gates, which are
-// locks, too. Only the holder of the gates waits for places, and those that do not wait yield to it. So the order of
-// arrival is that of the gate.
+// A place is an ordinary lock, so exclusion needs nothing else. A caller that finds no free place waits for the gates,
+// which are locks, too. Only the holder of the gates waits for places, and those that do not wait yield to it. So the
+// order of arrival is that of the gate.
 package slots
 
 import (
@@ -34,8 +34,8 @@ type Group struct {
 	// locker.ErrUnavailable.
 	Kept locker.Lease
 
-	// Together says that the places are mostly held or free together. Who needs one then waits for a few of them, and for
-	// the others only after a while.
+	// Together says that the places are mostly held or free together. A caller that needs one then waits for a few of
+	// them, and for the others only after a while.
 	Together bool
 
 	// Spare is how many places have to be free beside those that a caller wants, for it not to wait behind others. 0 means

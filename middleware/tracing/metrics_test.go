@@ -2,6 +2,9 @@ package tracing
 
 import (
 	"fmt"
+	"os"
+	"regexp"
+	"slices"
 	"sync"
 	"testing"
 
@@ -29,5 +32,29 @@ func TestSetsOfAttributesAreBounded(t *testing.T) {
 	wg.Wait()
 	if n := len(*m.sets.Load()); n != maxSets {
 		t.Errorf("%d sets of attributes are kept, want %d", n, maxSets)
+	}
+}
+
+// The package comment is the list of the metrics, and pages refer to it.
+func TestThePackageCommentListsTheMetrics(t *testing.T) {
+	code, err := os.ReadFile("metrics.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("tracing.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(of []byte, form string) (names []string) {
+		for _, m := range regexp.MustCompile(form).FindAllSubmatch(of, -1) {
+			names = append(names, string(m[1]))
+		}
+		slices.Sort(names)
+		return names
+	}
+	made := names(code, `(?:seconds|counter|upDown|Histogram)\("(locker\.[a-z.]+)"`)
+	listed := names(text, `(?m)^//\t(locker\.[a-z.]+) +(?:s|\{)`)
+	if len(made) < 10 || !slices.Equal(made, listed) {
+		t.Errorf("metrics.go has %q\nthe package comment has %q", made, listed)
 	}
 }

@@ -17,7 +17,7 @@ type options struct {
 	tracers    trace.TracerProvider
 	meters     metric.MeterProvider
 	attributes []attribute.KeyValue
-	key, class func(string) string
+	key, class func(string) string // nil if they are not recorded
 	noHolder   bool
 }
 

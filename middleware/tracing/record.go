@@ -205,7 +205,7 @@ func (a *record) finished(ctx context.Context, err error, attrs ...attribute.Key
 		if !waiting.IsZero() {
 			attrs = append(attrs, seconds("locker.waited", now.Sub(waiting)))
 		}
-		if a.holders && holder != "" {
+		if !a.noHolder && holder != "" {
 			attrs = append(attrs, attribute.String("locker.holder", holder))
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -18,22 +20,37 @@ import (
 //
 //	election.Run(ctx, l, "shard-7", tracing.Terms(election.Config{…}))
 //
-// It takes the options of [New], and can be used with it or without.
+// If the Locker of the election has the middleware of [New], terms are recorded with its providers and other options,
+// which opts change. Otherwise the options are those of opts, with the global providers.
 func Terms(c election.Config, opts ...Option) election.Config {
-	s := newScope(opts)
+	var last atomic.Pointer[scope] // of the last term
 	elected, overrun := c.OnElected, c.OnOverrun
 	if elected != nil { // election.Run reports that it is missing
 		c.OnElected = func(ctx context.Context, term election.Term) error {
+			s := scopeOf(term.Lease, opts)
+			last.Store(s)
 			return s.term(ctx, term, elected)
 		}
 	}
 	c.OnOverrun = func(err error) {
-		s.metrics.count(background, s.metrics.overruns, labels{})
+		m := last.Load().metrics // a leader that overruns has been elected
+		m.count(background, m.overruns, labels{})
 		if overrun != nil {
 			overrun(err)
 		}
 	}
 	return c
+}
+
+// scopeOf returns the scope of a term with this lease.
+func scopeOf(lease locker.Lease, opts []Option) *scope {
+	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
+	if l, ok := locker.LeaseAs[*observed](lease); ok {
+		if o = l.a.options; len(opts) == 0 {
+			return l.a.scope
+		}
+	}
+	return newScope(o, opts)
 }
 
 // term calls f, and records the term. The span is begun at the end, so that what f does is not in one trace that grows

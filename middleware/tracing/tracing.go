@@ -85,21 +85,20 @@ const ScopeName = "github.com/golocker/locker/middleware/tracing"
 // New returns the middleware. It may wrap several Lockers, whose measurements are then added up. To tell them apart,
 // use a middleware with different [WithAttributes] for each.
 func New(opts ...Option) locker.Middleware {
-	s := newScope(opts)
+	s := newScope(options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}, opts)
 	return func(next locker.Locker) locker.Locker { return &traced{next, s} }
 }
 
-func newScope(opts []Option) *scope {
-	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
+// newScope returns a scope with the options o, which opts change.
+func newScope(o options, opts []Option) *scope {
+	o.attributes = slices.Clip(o.attributes)
 	for _, opt := range opts {
 		opt(&o)
 	}
 	s := &scope{
+		options: o,
 		tracer:  o.tracers.Tracer(ScopeName),
 		metrics: newMetrics(o.meters.Meter(ScopeName), o.attributes),
-		key:     o.key,
-		class:   o.class,
-		holders: !o.noHolder,
 		static:  trace.WithAttributes(o.attributes...),
 	}
 	for op := range s.start {
@@ -111,13 +110,11 @@ func newScope(opts []Option) *scope {
 
 // scope is shared by all calls through one middleware.
 type scope struct {
+	options
 	tracer  trace.Tracer
 	start   [len(ops)][]trace.SpanStartOption // for the spans of operations; created once, because that allocates
 	static  trace.SpanStartOption             // for the other spans
 	metrics *metrics
-	key     func(string) string // nil if keys are not recorded
-	class   func(string) string // nil if key classes are not recorded
-	holders bool                // labels of holders are recorded
 }
 
 type traced struct {

@@ -154,5 +154,8 @@ func seconds(s string) string {
 	if n, err := strconv.ParseFloat(s, 64); err == nil && n > 0 {
 		return s + "s"
 	}
+	if n, err := strconv.Atoi(strings.TrimSuffix(s, "d")); err == nil && n > 0 {
+		return strconv.Itoa(24*n) + "h"
+	}
 	return "30s or 500ms"
 }

@@ -32,6 +32,7 @@ func TestWrongArgumentsSayWhatToWriteInstead(t *testing.T) {
 		"run --key a --wait long -- true": `--wait: invalid duration "long": use 30s or 500ms, 0 or forever`,
 		"run --key a --ttl 3 -- true":     `invalid argument "3" for "--ttl" flag: use 3s`,
 		"run --key a --grace x -- true":   `invalid argument "x" for "--grace" flag: use 30s or 500ms`,
+		"run --key a --tick 1d -- true":   `invalid argument "1d" for "--tick" flag: use 24h`,
 		"watch a --interval 0.5":          `invalid argument "0.5" for "--interval" flag: use 0.5s`,
 		"inspect k --jsn":                 `unknown flag: --jsn: did you mean --json?`,
 		"run --key a --wat 3s -- true":    `unknown flag: --wat: did you mean --wait?: see locker run --help`,

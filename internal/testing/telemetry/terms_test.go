@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,6 +79,34 @@ func TestTerms(t *testing.T) {
 		term.duration {outcome=returned} 1: 1
 		term.overruns {} 1
 	`)
+}
+
+// A program that has given the providers of its Locker need not give them again.
+func TestTermsAreRecordedWhereTheLockIs(t *testing.T) {
+	for name, opts := range map[string][]tracing.Option{
+		"without options": nil, "with another option": {tracing.WithKeyClass(func(string) string { return "orders" })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spans, metrics := record(t, func(r *recorder) {
+				c := locker.NewClient(&store{Backend: memory.NewBackend(), tokens: &r.tokens})
+				defer c.Close()
+				l := locker.Wrap(c, tracing.New(tracing.WithTracerProvider(r.tracers), tracing.WithMeterProvider(r.meters)))
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				_ = election.Run(ctx, l, key, tracing.Terms(election.Config{
+					OnElected: func(context.Context, election.Term) error {
+						cancel()
+						time.Sleep(15 * time.Second) // which is an overrun
+						return nil
+					},
+				}, opts...))
+			})
+			if !strings.Contains(spans, "locker.term") || !strings.Contains(metrics, "term.duration") ||
+				!strings.Contains(metrics, "term.overruns") || strings.Contains(metrics, "orders") != (opts != nil) {
+				t.Errorf("spans: %s\nmetrics: %s", spans, metrics)
+			}
+		})
+	}
 }
 
 // A panic of OnElected ends the term, and reaches the caller.
