@@ -87,7 +87,7 @@ func (c *Client) retime(g *grant, start time.Time, ttl time.Duration) {
 	}
 }
 
-// cease ends the renewals of g.
+// cease ends the renewals of g. One that is in progress is the last.
 func (c *Client) cease(g *grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -140,6 +140,9 @@ func (s *schedule) ended(c *place, now, next time.Time, err error) {
 	if err == nil && next != never {
 		s.usual += (now.Sub(c.began) - s.usual) / 16
 	}
+	if !c.grant.renews { // it was the last one: see cease
+		next = never
+	}
 	s.move(c.grant, next)
 }
 
