@@ -46,7 +46,7 @@
 //   - the clocks of no two instances are further apart than the skew,
 //   - and the store loses no lock before its time. Packages single and redlock and docs/safety.md say what each store
 //     needs for that. An operator who releases the lock of a tick allows it to be run again. So does, on backends/file,
-//     a restart of the machine in the middle of the job, or a power cut soon after it.
+//     a power cut soon after the job.
 //
 // It is called at least once if an instance is there within the window, can reach the store, and does not crash in that
 // moment. What is not promised:

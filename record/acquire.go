@@ -71,10 +71,11 @@ func (a *attempt) run(ctx context.Context) (locker.Grant, error) {
 		}
 		known = false
 		own := found.State == held && found.Owner == a.req.Token
-		if own && found.Nonce == a.lock.Nonce {
+		if own && found.is(a.lock.Nonce) {
 			return a.granted(found), nil
 		}
 		if a.left = found.left(); !own && a.left > 0 {
+			a.adopt(ctx, a.name, found)
 			return locker.Grant{}, found.heldError(a.left)
 		}
 		written, err := a.take(ctx, found, own)

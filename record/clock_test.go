@@ -2,11 +2,13 @@ package record_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/recordstore"
 	ticks "github.com/golocker/locker/once"
@@ -48,7 +50,8 @@ func machine(t *testing.T, s *recordstore.Store) (process func(clock string) *re
 }
 
 // Processes that have never seen the record of a holder that has crashed acquire the lock when its time is over on the
-// clock of all, and at once after a restart of the machine. Without that clock, they watch.
+// clock of all. If the record is of another clock, or of none, its time counts from the first attempt of one of them.
+// Without a clock, they watch.
 func TestClock(t *testing.T) {
 	const watches = -1
 	for name, c := range map[string]struct {
@@ -56,10 +59,10 @@ func TestClock(t *testing.T) {
 		free          time.Duration
 	}{
 		"one clock":                         {"a", "a", record.Patience(ttl)},
-		"another clock, after a restart":    {"a", "b", 0},
-		"the holder does not know a clock":  {"", "a", watches},
+		"another clock":                     {"a", "b", record.Patience(ttl)},
+		"the holder does not know a clock":  {"", "a", record.Patience(ttl)},
 		"the other does not know the clock": {"a", "", watches},
-		"the holder has no clock":           {none, "a", watches},
+		"the holder has no clock":           {none, "a", record.Patience(ttl)},
 		"the other has no clock":            {"a", none, watches},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,10 +70,7 @@ func TestClock(t *testing.T) {
 				process, start := machine(t, s), time.Now()
 				crashed := acquire(t, process(c.holder), ttl)
 				looks := []time.Duration{0, ttl / 2, ttl, record.Patience(ttl) - 1}
-				switch c.free {
-				case 0:
-					looks = nil
-				case watches:
+				if c.free == watches {
 					looks = append(looks, time.Minute, time.Hour)
 				}
 				for _, d := range looks {
@@ -92,24 +92,38 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// A lock that is kept has no owner who could be dead. Its length counts from the start of the machine at the latest.
-func TestKeptLockOverARestart(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		holder := machine(t, s)("a")
-		req := acquire(t, holder, ttl)
-		req.Keep = time.Minute
-		if err := holder.Release(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Second)
-		restarted := time.Now().Add(-10 * time.Second)
-		process := func() *record.Backend { return backend(t, host{s, "b", restarted}) }
-		wantHeld(t, process(), "after the restart")
-		time.Sleep(time.Until(restarted.Add(record.Patience(time.Minute) - 1)))
-		wantHeld(t, process(), "at the end")
-		time.Sleep(time.Nanosecond)
-		acquire(t, process(), ttl)
-	})
+// A volume moves to another machine, which has been up for days, while the first one is cut off and not dead, or comes
+// back. No lock of it has two holders, held or kept, and the owner that is still there goes on with its record.
+func TestVolumeThatMoves(t *testing.T) {
+	for _, keep := range []time.Duration{0, time.Minute} {
+		inBubble(t, func(t *testing.T, s *recordstore.Store) {
+			first := machine(t, s)("a")
+			up := time.Now().Add(-48 * time.Hour)
+			moved := func() *record.Backend { return backend(t, host{s, "b", up}) }
+			req := acquire(t, first, time.Minute)
+			if req.Keep = keep; keep > 0 {
+				if err := first.Release(t.Context(), req); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(30 * time.Second)
+			wantHeld(t, moved(), "after the move")
+			if keep == 0 {
+				time.Sleep(20 * time.Second)
+				if err := first.Extend(t.Context(), req); err != nil {
+					t.Errorf("the owner: %v", err)
+				}
+				wantHeld(t, moved(), "after a renewal")
+			}
+			time.Sleep(record.Patience(time.Minute) - 1)
+			wantHeld(t, moved(), "at the end")
+			time.Sleep(time.Nanosecond)
+			acquire(t, moved(), ttl)
+			if err := first.Extend(t.Context(), req); !errors.Is(err, locker.ErrNotHeld) {
+				t.Errorf("the former owner: %v", err)
+			}
+		})
+	}
 }
 
 // A tick is not run again if the machine is restarted after the job, within the window.
@@ -154,7 +168,7 @@ func TestClocksThatCannotBeWritten(t *testing.T) {
 				if text := s.Text("k"); strings.Contains(text, "clock") {
 					t.Errorf("the record is %s", text)
 				}
-				for _, b := range []*record.Backend{process(), good("a")} {
+				for _, b := range []*record.Backend{process(), good("b")} {
 					time.Sleep(time.Minute)
 					wantHeld(t, b, "the first look")
 					time.Sleep(record.Patience(ttl))

@@ -101,9 +101,9 @@ func (b *Backend) change(
 		switch {
 		case err != nil && !errors.Is(err, locker.ErrForeignKey):
 			return entry{}, err
-		case err == nil && nonce != "" && found.Nonce == nonce:
+		case err == nil && found.is(nonce):
 			return found, nil // its success was reported as a conflict
-		case err == nil && nonce != "" && follows:
+		case err == nil && follows:
 			return entry{}, errReleased // the same, and others have had the lock since
 		case err == nil:
 			if err = found.owned(req); err != nil && nonce != "" && !known {

@@ -81,7 +81,7 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 			return inspect.Inspection{State: inspect.Foreign}, err
 		case err != nil:
 			return inspect.Inspection{State: inspect.Unknown}, err
-		case nonce != "" && (found.Nonce == nonce || after):
+		case found.is(nonce) || after:
 			return shown, nil // its success was reported as a conflict
 		case found.left() == 0 || !strings.HasPrefix(found.Owner, owner) || found.State == kept && owner != "",
 			n > 0 && found.Owner != was.Owner: // the lock has changed hands: the new owner keeps it

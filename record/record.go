@@ -18,7 +18,7 @@
 // most that time after the later of the holder's last renewal and their own first look, and one look of [Poll] later.
 //
 // If the processes of a Store have one [Clock], nobody needs to watch: a lock is free when its length is over on that
-// clock, and at once after a restart of the machine.
+// clock. After a restart of the machine, the length counts from the first attempt of anybody to take the lock.
 //
 // On other stores, Lock watches while it waits. A process that calls TryLock now and then watches, too, because a
 // [Backend] remembers what it has seen. But a process that looks once and ends always finds the lock of a crashed

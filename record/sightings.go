@@ -2,6 +2,7 @@ package record
 
 import (
 	"container/list"
+	"context"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -54,31 +55,35 @@ func (b *Backend) stamp(c *content) {
 
 // counts returns from when the length of a record counts that was read: from when it was seen, or, by the clock, from
 // when it was written, if that was before. Either is safe: neither begins before the owner counts. If somebody has set
-// the clock back, as by restoring a machine beside its disk, a record ends too late on it, and watching bounds that.
+// the clock back, as by restoring a machine beside its disk, a record ends too late on it, and watching bounds that. The
+// clock is read before that of package time: a pause in between delays.
 //
-// A record of another clock was written before this one began. Its owner is dead. A lock that is kept has no owner: it
-// is kept from others, such as those who would run a tick again. So its length counts, at the latest from when this
-// clock began. The clock is read before that of package time: a pause in between delays.
+// A record of another clock was written before a restart of this machine, or by another machine, which may go on: a
+// volume can move to the next machine while the first one is only cut off. Nothing tells the two apart for sure: clones
+// of a machine have the same ids and addresses. So such a record counts from when it was seen; see adopt.
 func (b *Backend) counts(c *content, seen time.Time) time.Time {
 	if c.Clock == "" {
 		return seen
 	}
 	id, now := b.now()
-	if id == "" {
+	if id != c.Clock {
 		return seen
 	}
 	written := time.Now().Add(time.Duration(c.Ends)*time.Millisecond - now - c.length())
-	switch {
-	case id == c.Clock:
-	case c.State == kept:
-		written = time.Now().Add(-now)
-	default:
-		written = time.Now().Add(-patience(c.length()))
-	}
 	if written.Before(seen) {
 		return written
 	}
 	return seen
+}
+
+// adopt writes a record that keeps others from the lock again, with the clock of this process, if it has another one or
+// none. So those who look once need not watch it either: the first of them writes from when it counts. The owner finds
+// a record of its own, and goes on from there.
+func (b *Backend) adopt(ctx context.Context, name string, found entry) {
+	if id, _ := b.now(); id != "" && id != found.Clock {
+		c := found.content
+		_, _ = b.write(ctx, name, found.version, &c)
+	}
 }
 
 // maxSightings bounds how many records are remembered.

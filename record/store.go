@@ -63,14 +63,13 @@ type Store interface {
 // stands still while the machine is suspended, so must this one. Otherwise others take locks on which their holders
 // rely after the suspension.
 type Clock interface {
-	// Clock returns the time since the clock began, and the id of the clock. If the id in a record is another one, its
-	// clock has come to an end, together with all processes that have read it, and before this one began, as by a restart
-	// of the machine. A lock that was held by one of them is free at once. One that is kept, because of locker.MinHold,
-	// lasts until this clock shows the length of its record.
+	// Clock returns the time since the clock began, and the id of the clock. If the id in a record is another one, the
+	// record is of another machine, or of this one before a restart. It cannot be known whether its owner is dead, so the
+	// record's length counts from when a process of this clock tries to take the lock for the first time, for all of them.
 	//
-	// A process that reads another clock while that one goes on must return an empty id, which means that there is no
-	// clock. It then watches, as it does on other stores, and others watch what it writes. The same is true if the id has
-	// more than 64 bytes or is not UTF-8, and if the time is not more than 0 or above 130 years.
+	// A process that reads another clock while that one goes on, on the same machine, must return an empty id, which means
+	// that there is no clock. It then watches, as it does on other stores. The same is true if the id has more than 64
+	// bytes or is not UTF-8, and if the time is not more than 0 or above 130 years.
 	//
 	// Clock is called for each record that is read or written, so the id may be looked up each time. A process may be
 	// moved to another clock, as by a checkpoint. Clock may be called concurrently.

@@ -59,8 +59,10 @@ type content struct {
 	Clock string `json:"clock,omitempty"`
 	Ends  int64  `json:"ends_ms,omitempty"`
 
-	Age   int64  `json:"age_ms,omitempty"` // how long the owner had the lock when the record was written
-	Nonce string `json:"nonce"`            // no two texts have the same one
+	Age int64 `json:"age_ms,omitempty"` // how long the owner had the lock when the record was written
+
+	// Nonce is in no other text. That of a record that was adopted begins with the one of the record that it stands for.
+	Nonce string `json:"nonce"`
 
 	// Over has the nonces of the records that the locks of the last owners were written over, cut short: that of the
 	// last owner first. By them, a release whose success was reported as a conflict is told from a lock that was lost,
@@ -106,9 +108,15 @@ func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// seal completes c, and returns its text.
+// nonceLen is how long a nonce is, of a record that was not adopted.
+const nonceLen = 26
+
+// is reports whether c is the record with that nonce, or stands for it.
+func (c *content) is(nonce string) bool { return nonce != "" && strings.HasPrefix(c.Nonce, nonce) }
+
+// seal completes c, and returns its text. c.Nonce is that of the record that it is to stand for, or empty.
 func (c *content) seal() []byte {
-	c.Format, c.Nonce = format, rand.Text()
+	c.Format, c.Nonce = format, c.Nonce[:min(nonceLen, len(c.Nonce))]+rand.Text()
 	text, _ := json.Marshal(c) // of texts and numbers: never fails
 	return text
 }

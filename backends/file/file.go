@@ -9,8 +9,8 @@
 // exclude each other.
 //
 // All processes count the TTL by one clock. So a lock of a process that was killed is free when its TTL is over, also
-// for TryLock in a process that has just begun, and at once when the machine has been restarted. Locks that MinHold
-// keeps outlast a restart.
+// for TryLock in a process that has just begun. After a restart of the machine, or when a volume has come from another
+// one, the TTL counts from the first look of anybody.
 package file
 
 import (

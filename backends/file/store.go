@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/record"
 )
 
@@ -114,6 +115,16 @@ func private(dir fs.FileInfo) error {
 			"give another one")
 	}
 	return nil
+}
+
+// Examine implements inspect.Examiner.
+func (s *Store) Examine(context.Context) []inspect.Finding {
+	f := inspect.Finding{Check: "directory", Level: inspect.OK, Text: s.dir}
+	if layered(s.root) {
+		f.Level, f.Text = inspect.Warn, s.dir+" is on an overlay, as the layer of a container is: other containers do not see it"
+		f.Fix = "mount a volume there, if locks are for several containers"
+	}
+	return []inspect.Finding{f}
 }
 
 // Close implements io.Closer. It is called when a Backend of the Store is closed.

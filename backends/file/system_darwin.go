@@ -31,3 +31,5 @@ func local(dir *os.File) error {
 	}
 	return nil
 }
+
+func layered(*os.File) bool { return false }

@@ -56,10 +56,9 @@ func kernelsText(path string) string {
 }
 
 // locals are the types of file systems of one machine. Others are refused, because it is not known whether another
-// machine has the same files: its processes would neither exclude those of this machine, nor be among those that a
-// restart of this machine has ended. FUSE is among the others, for it also stands for sshfs and virtiofs, and eCryptfs,
-// which may lie over NFS. An overlay is not, although its layer for writing may be on another file system, or that of a
-// container, which is shared with nobody.
+// machine has the same files: its processes would not exclude those of this machine. FUSE is among the others, for it
+// also stands for sshfs and virtiofs, and eCryptfs, which may lie over NFS. An overlay is not, although its layer for
+// writing may be on another file system, or that of a container, which is shared with nobody; see Store.Examine.
 var locals = map[uint32]bool{
 	unix.EXT4_SUPER_MAGIC:      true, // and ext2 and ext3
 	unix.XFS_SUPER_MAGIC:       true,
@@ -87,4 +86,10 @@ func local(dir *os.File) error {
 			"disk, such as /var/lib/myapp", kind)
 	}
 	return nil
+}
+
+// layered reports whether the directory is on an overlay.
+func layered(dir *os.File) bool {
+	var at unix.Statfs_t
+	return unix.Fstatfs(int(dir.Fd()), &at) == nil && uint32(at.Type) == unix.OVERLAYFS_SUPER_MAGIC
 }

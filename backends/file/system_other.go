@@ -23,5 +23,6 @@ func monotonic() (time.Duration, error)               { return 0, supported() }
 func bootID() string                                  { return "" }
 func owner(fs.FileInfo) int                           { return 0 }
 func local(*os.File) error                            { return supported() }
+func layered(*os.File) bool                           { return false }
 
 var advice map[error]string

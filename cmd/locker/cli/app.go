@@ -283,7 +283,7 @@ func (a *app) config() (*config.Config, error) {
 	case a.unconfigured() && a.fallback() != "":
 		a.fellBack.Do(func() { // even with --quiet: on several machines, the command would run on each
 			fmt.Fprintf(a.stderr, "locker: no configuration: the locks are those of this user on this machine, %s: "+
-				"set LOCKER_URL to that, or to a store that other machines reach\n", a.fallback())
+				"set LOCKER_URL to that, or to a store that other machines and containers reach\n", a.fallback())
 		})
 		c, err = config.Parse(a.fallback())
 	default:
