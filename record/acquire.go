@@ -59,6 +59,7 @@ func (b *Backend) acquire(
 
 func (a *attempt) run(ctx context.Context) (locker.Grant, error) {
 	found, known := a.seen.hint(a.name)
+	denied := 0
 	for n := 0; ; n++ {
 		if !known {
 			var err error
@@ -85,11 +86,24 @@ func (a *attempt) run(ctx context.Context) (locker.Grant, error) {
 		case !errors.Is(err, ErrConflict):
 			return locker.Grant{}, err
 		}
+		if found.version != "" {
+			denied = 0
+		} else if denied++; denied == maxDenied {
+			return locker.Grant{}, errDenied
+		}
 		if err := pause(ctx, n); err != nil {
 			return locker.Grant{}, err
 		}
 	}
 }
+
+// maxDenied is how many times in a row a store may say that there is no record, and refuse to create it because there is
+// one. If others create and delete it, that may be so, but not often.
+const maxDenied = 8
+
+var errDenied = fmt.Errorf("%w: the store refuses to create the record, because there is one, and says that there is "+
+	"none: see what deletes records, such as the delete marker of a bucket with versions, and whether reads are fresh",
+	locker.ErrUnavailable)
 
 // take writes the lock over a record that does not keep it from that. If the record is of an earlier call with the same
 // token, as of a request that was sent twice, the lock keeps its tokens, and gets its whole TTL again.

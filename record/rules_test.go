@@ -362,6 +362,26 @@ func TestLossByForceIsReported(t *testing.T) {
 	}
 }
 
+// A store that says that there is no record, and refuses to create it because there is one, is reported as what it is.
+func TestRecordThatIsThereAndIsNot(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		l := client(t, s)
+		s.Inject(func(r recordstore.Request) recordstore.Fault { return recordstore.Fault{Doubted: r.Op == "create"} })
+		for what, call := range map[string]func() error{
+			"TryLock": func() error { _, err := l.TryLock(t.Context(), "k"); return err },
+			"Lock":    func() error { _, err := l.Lock(t.Context(), "k"); return err },
+		} {
+			if err := call(); !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "see what deletes") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		s.Inject(nil)
+		if _, err := l.TryLock(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A conflict that was none ends no call, and leaves nothing behind.
 func TestConflictThatWasNone(t *testing.T) {
 	for what, prepare := range before {
