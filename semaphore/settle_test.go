@@ -54,17 +54,17 @@ func (l fragileLease) Unlock(ctx context.Context) error {
 type spare struct {
 	locker.Locker
 	attempts atomic.Int64
-	granted  func(n int64) // is called when attempt n is granted, if it is not nil
+	grants   atomic.Int64
+	granted  func(n int64) // is called at the n-th grant, if it is not nil
 }
 
 func (l *spare) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	n := l.attempts.Add(1)
-	if n <= 4 {
+	if l.attempts.Add(1) <= 4 {
 		return nil, &locker.Error{Op: "trylock", Key: key, Err: locker.ErrHeld}
 	}
 	lease, err := l.Locker.TryLock(ctx, key, opts...)
 	if err == nil && l.granted != nil {
-		l.granted(n)
+		l.granted(l.grants.Add(1))
 	}
 	return lease, err
 }
@@ -118,7 +118,7 @@ func TestTryLockReturnsWhenItsContextEnds(t *testing.T) {
 	const n = 6
 	stores(t, func(w *world) {
 		l := &spare{Locker: w.Client(), granted: func(n int64) {
-			if n == 6 {
+			if n == 2 { // no attempt is in progress any more
 				w.Calls.Delay(3 * time.Second)
 			}
 		}}
