@@ -155,22 +155,47 @@ func (c Config) validate() error {
 // differs: one ignores ctx in the TLS handshake, one uses a constant time-out for the handshake, and one does not
 // support unix sockets. For Sentinel deployments there is [Dialer]; for the nodes of a cluster, there is [Config.At].
 func (c Config) Dial(ctx context.Context) (net.Conn, error) {
-	dialer := &net.Dialer{Timeout: c.timeout()}
-	var conn net.Conn
-	var err error
 	encryption := c.TLS
 	if encryption != nil && c.GetTLS != nil {
 		encryption = c.GetTLS()
 	}
-	if encryption != nil {
-		conn, err = (&tls.Dialer{NetDialer: dialer, Config: encryption}).DialContext(ctx, c.Network, c.Addr)
-	} else {
-		conn, err = dialer.DialContext(ctx, c.Network, c.Addr)
+	dialer := &net.Dialer{Timeout: c.timeout()}
+	end := time.Now().Add(dialer.Timeout)
+	conn, err := dialer.DialContext(ctx, c.Network, c.Addr)
+	if err == nil && encryption != nil {
+		conn, err = c.encrypt(ctx, conn, encryption, min(time.Until(end), dialer.Timeout*3/4))
 	}
 	if err != nil {
 		return nil, NotSent(err)
 	}
 	return conn, nil
+}
+
+// encrypt does the TLS handshake. A server that does not speak TLS on its port may wait for more for ever. So the
+// limit is shorter than the time of a call, whose error would not say what is wrong.
+func (c Config) encrypt(
+	ctx context.Context, conn net.Conn, config *tls.Config, limit time.Duration,
+) (net.Conn, error) {
+	if config.ServerName == "" {
+		config = config.Clone()
+		config.ServerName = c.Addr // of a unix socket
+		if host, _, err := net.SplitHostPort(c.Addr); err == nil {
+			config.ServerName = host
+		}
+	}
+	handshake, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	encrypted := tls.Client(conn, config)
+	err := encrypted.HandshakeContext(handshake)
+	if err == nil {
+		return encrypted, nil
+	}
+	_ = conn.Close()
+	if handshake.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("no answer to the TLS handshake within %v: does the server speak TLS on this port?",
+			limit.Round(time.Millisecond))
+	}
+	return nil, err
 }
 
 // Login returns the user and the password for one new connection: those of c.Credentials, if that is not nil, or else

@@ -173,3 +173,21 @@ func TestDialFailures(t *testing.T) {
 		assert.False(t, drivers.DialFailed(err), "%v", err)
 	}
 }
+
+// A Redis that does not speak TLS takes the first message of a handshake for the beginning of a command, and waits for
+// the rest. The error says so.
+func TestHandshakeWithAServerThatDoesNotSpeakTLS(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	cfg := drivers.Config{Network: "tcp", Addr: l.Addr().String(), TLS: &tls.Config{}, Timeout: 100 * time.Millisecond}
+	_, err = cfg.Dial(t.Context())
+	require.ErrorIs(t, err, drivers.ErrNotSent)
+	require.ErrorContains(t, err, "does the server speak TLS on this port?")
+	require.NotErrorIs(t, err, context.DeadlineExceeded) // the caller's has not passed
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	cfg.Timeout = time.Hour
+	_, err = cfg.Dial(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}
