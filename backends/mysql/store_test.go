@@ -287,7 +287,7 @@ func testPrivilegedUsersOfAReplica(t *testing.T, _ *mariadbtest.Server) {
 	db := pool(t, s.URL(mariadbtest.Database))
 	for _, params := range []string{"", "?interpolateParams=true"} {
 		own := raw(t, s.Addr(), params)
-		store := mysql.NewStore(own, newTable(t, db))
+		store := mysql.NewStore(own, mysql.Table(newTable(t, db)))
 		version, err := store.Create(t.Context(), "k", []byte("{}"))
 		if err != nil {
 			t.Fatal(err)
@@ -322,7 +322,7 @@ func testPrivilegedUsersOfAReplica(t *testing.T, _ *mariadbtest.Server) {
 func testSessionsThatWaitForARowEnd(t *testing.T, s *mariadbtest.Server) {
 	db := pool(t, s.URL(mariadbtest.Database))
 	table := newTable(t, db)
-	if _, err := mysql.NewStore(db, table).Create(t.Context(), "k", []byte("{}")); err != nil {
+	if _, err := mysql.NewStore(db, mysql.Table(table)).Create(t.Context(), "k", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
 	name := strings.Fields(mysql.MigrationSQL(table))[5]
