@@ -16,7 +16,7 @@ var semaphoreMutants = []mutant{
 	permit("permits have the TTL of a caller that waits for more", "terms.go", "o.asked = ttl, false,",
 		"o.asked = o.ttl, false,"),
 	permit("MaxHold counts from the first permit", "terms.go", "g.start, g.maxHold, g.minHold = start,",
-		"g.start, g.maxHold, g.minHold = g.start,"),
+		"g.start, g.maxHold, g.minHold = start.Add(-start.Sub(g.start)),"),
 	permit("the TTL of permits is that of the gate", "terms.go", "if o.ttl != ttl || o.noRenewal {",
 		"if o.ttl < ttl {"),
 	permit("permits are renewed although they should not be", "terms.go", "	if o.noRenewal {\n", "	if o == nil {\n"),
