@@ -108,6 +108,7 @@ func (a *AllLease) Done() <-chan struct{} {
 		go func() {
 			select {
 			case <-part.Done():
+				a.ended.Add(1) // perhaps before the part has told
 				_ = a.Err()
 			case <-a.done:
 			}
@@ -137,6 +138,7 @@ func (a *AllLease) Wanted() <-chan struct{} {
 				a.want()
 			case <-w.told:
 			case <-part.Done():
+				a.ended.Add(1)
 				_ = a.Err()
 			case <-a.done:
 			}

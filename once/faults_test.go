@@ -85,11 +85,18 @@ func TestClocksFurtherApartThanTheSkew(t *testing.T) {
 	})
 }
 
-// A tick that was claimed before its time is claimed for as long as any other.
+// A tick that is ahead is refused, unless clocks may differ by as much. It is then claimed for as long as any other.
 func TestTickInTheFuture(t *testing.T) {
 	withFleet(t, inMemory, func(w *fleet) {
 		a, b := w.instance(0), w.instance(0)
-		a.until(w.tick.Add(-10 * time.Minute))
+		for _, ahead := range []time.Duration{20 * time.Minute, skew + time.Second} {
+			a.until(w.tick.Add(-ahead))
+			if outcome, err := a.per(nil); outcome != once.Failed || !errors.Is(err, locker.ErrInvalid) {
+				w.Errorf("%v before the tick: %s, %v", ahead, outcome, err)
+			}
+			w.want(0)
+		}
+		a.until(w.tick.Add(-skew))
 		w.is(once.Ran)(a.per(nil))
 		b.until(w.tick.Add(window))
 		w.is(once.Elsewhere)(b.per(nil))
@@ -166,8 +173,8 @@ func TestProcessStandsStillBeforeItsRequest(t *testing.T) {
 	}
 }
 
-// While the store is down, nothing runs. Instances that ask again run the tick when it is back, if that is within the
-// window.
+// While the store is down, nothing runs. The tick is run once when it is back, if that is within the window. Nobody has
+// to call again for that.
 func TestStoreIsDown(t *testing.T) {
 	for _, down := range []time.Duration{5 * time.Second, 2 * window} {
 		t.Run(down.String(), func(t *testing.T) {
@@ -179,20 +186,13 @@ func TestStoreIsDown(t *testing.T) {
 					i := w.instance(time.Duration(n) * 200 * time.Millisecond)
 					all.Go(func() {
 						i.until(w.tick)
-						for {
-							outcome, err := i.per(nil)
-							if outcome == once.Failed {
-								if !errors.Is(err, locker.ErrUnavailable) {
-									w.Errorf("%v", err)
-								}
-								time.Sleep(time.Second)
-								continue
-							}
-							mu.Lock()
-							defer mu.Unlock()
-							outcomes[outcome]++
-							return
+						outcome, err := i.per(nil)
+						if down > window && !errors.Is(err, locker.ErrUnavailable) {
+							w.Errorf("%s, %v", outcome, err)
 						}
+						mu.Lock()
+						defer mu.Unlock()
+						outcomes[outcome]++
 					})
 				}
 				time.Sleep(time.Until(w.tick.Add(-time.Second)))
@@ -241,8 +241,9 @@ func TestAnswerIsLost(t *testing.T) {
 			withFleet(t, backend, func(w *fleet) {
 				a, b := w.instance(0), w.instance(0)
 				a.until(w.tick)
-				if outcome, err := a.per(nil); outcome != once.Failed || !errors.Is(err, locker.ErrUnavailable) {
-					w.Errorf("%s, %v", outcome, err)
+				_, err := once.Claim(w.Context(), a.client, key, w.tick, once.Window(window), once.Skew(skew))
+				if !errors.Is(err, locker.ErrUnavailable) {
+					w.Error(err)
 				}
 				w.want(0)
 				time.Sleep(time.Millisecond)
@@ -256,4 +257,33 @@ func TestAnswerIsLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Errors name the key of the caller, and not the lock of the tick.
+func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
+	withFleet(t, faulty, func(w *fleet) {
+		i := w.instance(0)
+		i.until(w.tick)
+		names := func(err error) {
+			w.Helper()
+			var of *locker.Error
+			if !errors.As(err, &of) || of.Key != key || strings.Contains(err.Error(), key+"@") {
+				w.Errorf("%v", err)
+			}
+		}
+		lease, err := once.Claim(w.Context(), i.client, key, w.tick)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if err := lease.Unlock(w.Context()); err != nil {
+			w.Error(err)
+		}
+		names(lease.Extend(w.Context()))
+		names(locker.Verify(w.Context(), lease))
+		names(locker.Bind(w.Context(), lease, nil))
+		names(lease.Unlock(w.Context()))
+		w.backend.(*lockertest.Store).Down()
+		_, err = once.Claim(w.Context(), i.client, key, w.tick.Add(time.Second))
+		names(err)
+	})
 }

@@ -45,9 +45,8 @@ const (
 	// known. The error matches [ErrTooLate].
 	TooLate Outcome = "too late"
 
-	// Failed means that the tick could not be claimed, and that f was not called. The error is that of the Locker. If it
-	// matches locker.ErrUnavailable, call Per again: while the window lasts, this runs the tick if nobody else has
-	// claimed it.
+	// Failed means that the tick could not be claimed, and that f was not called. The error is that of the Locker, for
+	// example because ctx has ended while the store could not be reached.
 	Failed Outcome = "failed"
 )
 
@@ -75,22 +74,32 @@ func Skew(d time.Duration) Option {
 
 // Per calls f, unless another call for the same key and tick has been granted the right to do so, in this process or in
 // another one that uses the same store. tick is the time that the schedule names, and not the time of the call. It must
-// be a whole millisecond, because a time of the clock would be another tick on each instance. Otherwise the error
-// matches locker.ErrInvalid.
+// be a whole millisecond, because a time of the clock would be another tick on each instance, and not further ahead than
+// the skew or a second. Otherwise the error matches locker.ErrInvalid.
 //
 // The context of f ends with ctx and when the lock of the tick is lost, as that of locker.Do does. If f panics, the
 // tick stays claimed.
 //
-// A call that finds the tick claimed looks again for up to a second before it returns. It returns sooner with [Failed]
-// if ctx ends.
+// A call that finds the tick claimed looks again for up to a second before it returns. If the store cannot be asked, Per
+// asks again each second, until the window is over. It returns sooner with [Failed] if ctx ends.
 func Per(
 	ctx context.Context, l locker.Locker, key string, tick time.Time, f func(ctx context.Context) error, opts ...Option,
 ) (Outcome, error) {
 	ran := false
-	err := locker.Do(ctx, claims{l, tick, opts}, key, func(ctx context.Context) error {
-		ran = true
-		return f(ctx)
-	})
+	var err, down error
+	for {
+		err = locker.Do(ctx, claims{l, tick, opts}, key, func(ctx context.Context) error {
+			ran = true
+			return f(ctx)
+		})
+		if ran || !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrClosed) || !pause(ctx) {
+			break
+		}
+		down = err
+	}
+	if down != nil && errors.Is(err, ErrTooLate) {
+		err = &locker.Error{Op: "once", Key: key, Err: fmt.Errorf("%w: %w", reason(err), reason(down))}
+	}
 	switch {
 	case ran:
 		return Ran, err
@@ -101,6 +110,26 @@ func Per(
 	default:
 		return Failed, err
 	}
+}
+
+// pause waits before the store is asked again. It returns false if ctx ends.
+func pause(ctx context.Context) bool {
+	again := time.NewTimer(settling)
+	defer again.Stop()
+	select {
+	case <-again.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// reason returns what err says, without the key of a lock.
+func reason(err error) error {
+	if of := (*locker.Error)(nil); errors.As(err, &of) {
+		return of.Err
+	}
+	return err
 }
 
 // claims is the Locker that Per gives to locker.Do.
@@ -137,14 +166,22 @@ func Claim(
 	case errors.Is(err, ErrElsewhere):
 		return nil, &locker.Error{Op: "once", Key: key, Err: err}
 	case err != nil:
-		return nil, err
+		return nil, named(key, err)
 	}
 	// If the process or the store stood still, the lock of another instance may have ended before this one was granted.
 	if late := c.late(); late != nil {
 		_ = lease.Unlock(ctx)
 		return nil, &locker.Error{Op: "once", Key: key, Err: late}
 	}
-	return &claimed{lease}, nil
+	return &claimed{lease, key}, nil
+}
+
+// named returns err, which is about the lock of a tick, with the key of the caller.
+func named(key string, err error) error {
+	if of := (*locker.Error)(nil); errors.As(err, &of) {
+		return &locker.Error{Op: of.Op, Key: key, Err: of.Err}
+	}
+	return err
 }
 
 // name returns the name of the lock of a tick. No two ticks of all keys have a name in common.
@@ -183,6 +220,8 @@ func (c *claim) validate(key string) error {
 		return fmt.Errorf("%w: Window %v is not positive", locker.ErrInvalid, c.window)
 	case c.skew < 0:
 		return fmt.Errorf("%w: Skew %v is negative", locker.ErrInvalid, c.skew)
+	case -c.age > max(c.skew, time.Second): // a timer may be a little early, too
+		return fmt.Errorf("%w: the tick %v is %v ahead", locker.ErrInvalid, c.tick, -c.age.Round(time.Millisecond))
 	case c.tick.Nanosecond()%int(time.Millisecond) != 0:
 		return fmt.Errorf("%w: the tick %v is not a whole millisecond; it has to be the time that the schedule names, "+
 			"and not that of the call", locker.ErrInvalid, c.tick)
@@ -234,7 +273,22 @@ func elsewhere(held error) error {
 }
 
 // claimed is the lease of a tick.
-type claimed struct{ locker.Lease }
+type claimed struct {
+	locker.Lease
+	key string // of the caller
+}
+
+// Extend extends the lock of the tick. It overrides that of the Lease, as Verify and Bind do, so that errors name the
+// key of the caller.
+func (c *claimed) Extend(ctx context.Context, opts ...locker.Option) error {
+	return named(c.key, c.Lease.Extend(ctx, opts...))
+}
+
+func (c *claimed) Verify(ctx context.Context) error { return named(c.key, locker.Verify(ctx, c.Lease)) }
+
+func (c *claimed) Bind(ctx context.Context, to any) error {
+	return named(c.key, locker.Bind(ctx, c.Lease, to))
+}
 
 // Unlock returns nil if the release is not answered. The lock has to last in any case, and it ends by itself.
 func (c *claimed) Unlock(ctx context.Context) error {
@@ -242,7 +296,7 @@ func (c *claimed) Unlock(ctx context.Context) error {
 	if errors.Is(err, locker.ErrUnavailable) {
 		return nil
 	}
-	return err
+	return named(c.key, err)
 }
 
 // Unwrap lets locker.Verify find the lease of the Client.

@@ -189,7 +189,7 @@ func (l *hold) ask(ctx context.Context, op string, request func(ctx context.Cont
 		err = ended
 	}
 	if err != nil {
-		return about(op, l.key, brief(err))
+		return about(op, l.key, slots.Brief(err))
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (l *hold) unlock(ctx context.Context, ended error) error {
 	case last:
 		defer l.locks.settle()
 		if err := l.locks.all.Unlock(ctx); err != nil {
-			return about("unlock", l.key, brief(err))
+			return about("unlock", l.key, slots.Brief(err))
 		}
 	case errors.Is(ended, locker.ErrLost):
 		return about("unlock", l.key, fmt.Errorf("%w: %w", locker.ErrNotHeld, ended))
@@ -237,39 +237,6 @@ func (l *hold) leave() (first, last bool) {
 		l.rw.tidy(l.key)
 	}
 	return first, l.last
-}
-
-// brief returns what the joined errors of several locks say, each kind once.
-func brief(err error) error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return err
-	}
-	var kinds []error
-	for _, e := range joined.Unwrap() {
-		if !slices.ContainsFunc(kinds, func(seen error) bool { return alike(seen, e) }) {
-			kinds = append(kinds, e)
-		}
-	}
-	for i, e := range kinds {
-		if of := (*locker.Error)(nil); errors.As(e, &of) {
-			kinds[i] = of.Err
-		}
-	}
-	if len(kinds) == 1 {
-		return kinds[0]
-	}
-	return errors.Join(kinds...)
-}
-
-// alike reports whether a program would react to both errors in the same way.
-func alike(a, b error) bool {
-	for _, kind := range []error{locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrUnavailable} {
-		if errors.Is(a, kind) != errors.Is(b, kind) {
-			return false
-		}
-	}
-	return true
 }
 
 // Downgrade makes an exclusive lease a shared one, without a gap: no other writer holds the key in between. lease ends,
@@ -306,7 +273,7 @@ func Downgrade(ctx context.Context, lease locker.Lease) (downgraded locker.Lease
 	unreleased = []locker.Lease{kept}
 	if errors.Is(err, locker.ErrNotHeld) {
 		_ = next.Unlock(ctx)
-		return nil, about("downgrade", l.key, brief(err))
+		return nil, about("downgrade", l.key, slots.Brief(err))
 	}
 	return next, nil
 }

@@ -62,3 +62,37 @@ func TestErrorsSayHowManyPermitsThereAre(t *testing.T) {
 		w.empty(n)
 	})
 }
+
+// Errors name the key of the caller, and not the locks that stand for its permits.
+func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
+	stores(t, func(w *world) {
+		names := func(what string, err error) {
+			w.Helper()
+			var of *locker.Error
+			if err == nil || strings.Contains(err.Error(), "#") || errors.As(err, &of) && of.Key != key {
+				w.Errorf("%s: %v", what, err)
+			}
+		}
+		for _, weight := range []int{1, 2} {
+			s := semaphore.New(w.Client(), 3)
+			for _, end := range []func(p *semaphore.Permit){
+				func(p *semaphore.Permit) { w.Unlock(p) },
+				func(*semaphore.Permit) {
+					for _, name := range s.Locks(key) {
+						_, _ = w.Calls.ForceRelease(w.Context(), name, "")
+					}
+				},
+			} {
+				p := w.lock(s.Weight(weight))
+				end(p)
+				names("Verify", locker.Verify(w.Context(), p))
+				names("Extend", p.Extend(w.Context()))
+				names("Extend", p.Extend(w.Context(), locker.MinHold(time.Second)))
+				names("Bind", locker.Bind(w.Context(), p, nil))
+				names("Err", p.Err())
+				names("Unlock", p.Unlock(w.Context()))
+			}
+		}
+		w.empty(3)
+	})
+}

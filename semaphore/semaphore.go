@@ -165,10 +165,17 @@ func (p *Permit) Unlock(ctx context.Context) error {
 	return p.named(p.Lease.Unlock(ctx))
 }
 
-// named returns err with the key of the caller. An error about several permits names their locks.
-func (p *Permit) named(err error) error {
-	if of, ok := err.(*locker.Error); ok { //nolint:errorlint // joined errors have a lock each
-		return &locker.Error{Op: of.Op, Key: p.key, Err: of.Err}
-	}
-	return err
+// Verify asks the store about all permits; see locker.Verify.
+func (p *Permit) Verify(ctx context.Context) error { return p.named(locker.Verify(ctx, p.Lease)) }
+
+// Bind binds to to all permits; see locker.Bind.
+func (p *Permit) Bind(ctx context.Context, to any) error {
+	return p.named(locker.Bind(ctx, p.Lease, to))
 }
+
+// Err returns nil while all permits are held; see locker.Lease.
+func (p *Permit) Err() error { return p.named(p.Lease.Err()) }
+
+// named returns err with the key of the caller, in place of the names of the locks that stand for its permits. Of
+// several errors, it says each kind once.
+func (p *Permit) named(err error) error { return slots.Named(p.key, err) }

@@ -61,7 +61,7 @@ func (g *Group) search(ctx context.Context, n int, run func(s *search) error) (h
 		}
 	}()
 	if g.Kept != nil {
-		s.watch(g.Kept, g.Kept.Key())
+		s.watch(g.Kept)
 	}
 	if err := run(s); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (s *search) begin() error {
 			panicked = a.panicked
 		}
 		if a.err != nil && err == nil {
-			lost := lostOf(a.lease, s.group.Slots[a.slot])
+			lost := lostOf(a.lease)
 			if lost.since.IsZero() && faulty(s.ctx, a.err) {
 				lost.since = asked
 			}
@@ -135,14 +135,14 @@ func (s *search) stop() {
 
 // lost returns an error if a lock is lost that the search has acquired.
 func (s *search) lost() error {
-	for i, l := range s.held.Leases {
+	for _, l := range s.held.Leases {
 		if l.Err() != nil {
-			return lostOf(l, s.group.Slots[s.held.Slots[i]])
+			return lostOf(l)
 		}
 	}
 	for _, l := range s.gates {
 		if l.Err() != nil {
-			return lostOf(l, l.Key())
+			return lostOf(l)
 		}
 	}
 	return s.group.keptLost()
@@ -227,11 +227,11 @@ func throw(p any) {
 }
 
 // watch ends the search if l is lost.
-func (s *search) watch(l locker.Lease, key string) {
+func (s *search) watch(l locker.Lease) {
 	s.watching.Go(func() {
 		select {
 		case <-l.Done():
-			s.end(lostOf(l, key))
+			s.end(lostOf(l))
 		case <-s.ctx.Done():
 		}
 	})
@@ -268,7 +268,7 @@ func (s *search) wait(opts []locker.Option) error {
 			return s.failed(err)
 		}
 		s.gates = append(s.gates, l)
-		s.watch(l, gate)
+		s.watch(l)
 	}
 	if s.group.Enough != nil && s.group.Enough() {
 		return nil
@@ -361,7 +361,7 @@ func (s *search) ask(
 			panic(a.panicked)
 		case a.err == nil:
 			s.held.add(a.slot, a.lease)
-			s.watch(a.lease, s.group.Slots[a.slot])
+			s.watch(a.lease)
 		case errors.Is(a.err, locker.ErrHeld) && s.ctx.Err() == nil,
 			errors.Is(a.err, locker.ErrReentrant): // the caller itself holds that place
 			s.refused = a.err

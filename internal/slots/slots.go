@@ -231,14 +231,13 @@ func (e *explainedError) Unwrap() error { return e.err }
 
 // lostError means that a lock was lost before all others were acquired.
 type lostError struct {
-	key   string
 	since time.Time // when the store began to fail, if that is why it was lost
 }
 
 // lostOf returns the error for the loss of l. A lease that has expired was not renewed when a third of its TTL was
 // over.
-func lostOf(l locker.Lease, key string) *lostError {
-	e := &lostError{key: key}
+func lostOf(l locker.Lease) *lostError {
+	e := new(lostError)
 	lost, ttl := (*locker.LostError)(nil), time.Duration(0)
 	if of, ok := locker.LeaseAs[interface{ TTL() time.Duration }](l); ok {
 		ttl = of.TTL()
@@ -250,7 +249,7 @@ func lostOf(l locker.Lease, key string) *lostError {
 }
 
 func (e *lostError) Error() string {
-	return fmt.Sprintf("the lock %q was lost while others were acquired", e.key)
+	return "a lock was lost while others were acquired"
 }
 
 func (e *lostError) Is(target error) bool { return target == locker.ErrUnavailable }
@@ -298,7 +297,7 @@ func (g *Group) Taken(ctx context.Context, gate string, place int) bool {
 // keptLost returns an error if the caller has lost what it has of the key.
 func (g *Group) keptLost() error {
 	if g.Kept != nil && g.Kept.Err() != nil {
-		return lostOf(g.Kept, g.Kept.Key())
+		return lostOf(g.Kept)
 	}
 	return nil
 }

@@ -49,7 +49,8 @@ when the next one is shown.
 With --permits, inspect shows the lock of each permit, and at the end the gate. The holder of the gate is the first of
 those that wait, and waits for all permits. Those that wait for the gate are the others. With --shared, the key has 64
 slots, of which a reader holds one and a writer all, the gate, and the lock rwintent, for which writers wait before the
-gate. Free ones are not shown then. Without these flags, inspect shows the plain lock of that name.
+gate. Free ones are not shown then; --exclusive is the same. Without these flags, inspect shows the plain lock of that
+name. If that is free, it also shows what readers, writers, and holders of the first 64 permits have of the key.
 
 It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 		Example: `  locker inspect backup
@@ -78,6 +79,9 @@ It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 			if permits > 0 && shared {
 				return exit.Usagef("--shared and --permits exclude each other")
 			}
+			if !shared && permits == 0 {
+				return a.inspectAny(cmd.Context(), all)
+			}
 			var locks []string
 			for _, key := range all {
 				if shared {
@@ -92,6 +96,7 @@ It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 	cmd.Flags().StringArrayVarP(&keys, "key", "k", nil, "the `name` of a lock; given several times, of several locks")
 	permitsVar(cmd, &permits, "the `number` of permits that the key has, instead of one lock")
 	cmd.Flags().BoolVar(&shared, "shared", false, "the key is that of readers and writers")
+	cmd.Flags().BoolVar(&shared, "exclusive", false, "the same as --shared")
 	_ = cmd.RegisterFlagCompletionFunc("key", cobra.NoFileCompletions)
 	return cmd
 }
@@ -127,6 +132,30 @@ func (a *app) inspect(ctx context.Context, keys []string, taken bool) error {
 		a.printInspection(key, seen)
 	}
 	return errors.Join(errs...)
+}
+
+// inspectAny shows the plain locks of keys. In place of one that is free, it shows the locks of permits, readers and
+// writers of that key that are not.
+func (a *app) inspectAny(ctx context.Context, keys []string) error {
+	i, err := a.inspector(ctx)
+	if err != nil {
+		return err
+	}
+	var locks []string
+	for _, key := range keys {
+		var others []string
+		if seen, err := i.Inspect(ctx, key); err == nil && seen.State == inspect.Free && seen.Waiting == 0 {
+			kinds, _ := kindsOf(ctx, i, key) // an error is that of the plain lock, too
+			for _, k := range kinds {
+				others = append(others, k.locks...)
+			}
+		}
+		if len(others) == 0 {
+			others = []string{key}
+		}
+		locks = append(locks, others...)
+	}
+	return a.inspect(ctx, locks, false)
 }
 
 // inspector opens the configured locks and returns their Inspector.

@@ -20,6 +20,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/steady"
+	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
 )
 
@@ -125,4 +126,41 @@ func TestReleaseOfAPermit(t *testing.T) {
 		steady.Unlock(t, other)
 	}
 	run(t, one, "release", "export", "--permits", "0", "--token", "abcd", "--yes").exits(t, exit.Usage)
+}
+
+// A key whose permits or readers are held is not said to be free.
+func TestAKeyIsKnownWhateverItsKind(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	env := []string{"LOCKER_URL=" + url}
+	l, err := config.Open(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	reads, err := rwlock.New(l).Shared().Lock(t.Context(), "config", locker.TTL(time.Minute))
+	require.NoError(t, err)
+	permit := permitOfKey(t, url, "export", 3)
+	for key, lock := range map[string]string{"export": "{export}#", "config": "{config}#rw"} {
+		code, out, stderr := call(env, "inspect", key)
+		assert.Zero(t, code, stderr)
+		assert.Contains(t, out, lock)
+		assert.Contains(t, out, "held")
+		assert.NotContains(t, out, "free\n")
+		code, _, stderr = call(env, "release", key, "--yes")
+		assert.Equal(t, exit.Held, code)
+		assert.Contains(t, stderr, "have the key: nothing was released")
+		p := run(t, url, "watch", key, "--json", "--interval", "100ms")
+		eventually(t, "watch shows who has the key", func() bool {
+			return strings.Contains(p.out.String(), lock) && strings.Contains(p.out.String(), `"state":"held"`)
+		})
+		require.NoError(t, p.Process.Signal(os.Interrupt))
+		p.exits(t, 0)
+	}
+	code, out, stderr := call(env, "inspect", "config", "--exclusive")
+	assert.Zero(t, code, stderr)
+	assert.Contains(t, out, "{config}#rw")
+	steady.Unlock(t, permit)
+	steady.Unlock(t, reads)
+	code, out, stderr = call(env, "inspect", "export")
+	assert.Zero(t, code, stderr)
+	assert.Contains(t, out, "free")
 }

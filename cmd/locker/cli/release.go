@@ -87,7 +87,7 @@ func (a *app) release(ctx context.Context, key string, permits int, token string
 		case err != nil:
 			return err
 		case seen.State == inspect.Free:
-			return a.released(key, seen, errFree)
+			return a.released(key, seen, a.whyFree(ctx, i, key, permits))
 		case seen.State != inspect.Foreign:
 			if token == "" || !strings.HasPrefix(token, seen.Owner) {
 				token = seen.Owner
@@ -99,9 +99,26 @@ func (a *app) release(ctx context.Context, key string, permits int, token string
 	}
 	seen, err := i.ForceRelease(ctx, key, token)
 	if errors.Is(err, locker.ErrNotHeld) && seen.State == inspect.Free {
-		err = errFree
+		err = a.whyFree(ctx, i, key, permits)
 	}
 	return a.released(key, seen, err)
+}
+
+// whyFree returns errFree, or an error if only the plain lock of key is free.
+func (a *app) whyFree(ctx context.Context, i inspect.Inspector, key string, permits int) error {
+	if permits > 0 {
+		return errFree
+	}
+	kinds, err := kindsOf(ctx, i, key)
+	if err != nil || len(kinds) == 0 {
+		return errFree
+	}
+	err = fmt.Errorf("the plain lock %s is free, and %s have the key: nothing was released", strconv.Quote(key),
+		kinds[0].name)
+	if kinds[0].name == "permits" {
+		return exit.With(exit.Held, err, "use "+kinds[0].flags+", and --token")
+	}
+	return exit.With(exit.Held, err, "release one of "+strings.Join(kinds[0].locks, ", "))
 }
 
 // permitOf returns the name of the lock whose owner has the token, among those of a key with permits.

@@ -41,7 +41,8 @@ Watch polls the lock every --interval, and when its TTL is over. It does not see
 Only waiters are notified of a release; watch does not wait for the lock, so that it does not delay anybody.
 
 With --permits, watch follows the lock of each permit and the gate, and prints one line per change on a terminal, too.
-The holder of the gate is the first waiter.
+The holder of the gate is the first waiter. Without it, watch follows the plain lock of that name and, if that is free
+at the beginning, the locks that readers, writers, and holders of the first 64 permits have of the key then.
 
 If the store does not answer, watch reports that as a change. Ctrl-C ends it with exit code 0.`,
 		Example: `  locker watch backup
@@ -57,7 +58,20 @@ If the store does not answer, watch reports that as a change. Ctrl-C ends it wit
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return a.watch(ctx, locksOf(args[0], permits), interval)
+			locks := locksOf(args[0], permits)
+			if permits == 0 {
+				i, err := a.inspector(ctx)
+				if err != nil {
+					return err
+				}
+				if seen, err := i.Inspect(ctx, args[0]); err == nil && seen.State == inspect.Free {
+					kinds, _ := kindsOf(ctx, i, args[0])
+					for _, k := range kinds {
+						locks = append(locks, k.locks...)
+					}
+				}
+			}
+			return a.watch(ctx, locks, interval)
 		},
 	}
 	interval = defaultInterval

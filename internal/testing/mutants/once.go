@@ -22,6 +22,12 @@ var onceMutants = []mutant{
 	tick("the time of a clock is a tick", "%int(time.Millisecond) != 0", "%int(time.Millisecond) < 0", "TestInvalid"),
 	tick("a release that is not answered is an error", "	if errors.Is(err, locker.ErrUnavailable) {", "	if false {",
 		"TestTheClaimOutlastsTheSkew"),
+	tick("a tick that is hours ahead is run", "-c.age > max(c.skew, time.Second)", "-c.age > 100*time.Hour",
+		"TestTickInTheFuture"),
+	tick("a call does not ask again while the store is down", "errors.Is(err, locker.ErrClosed) || !pause(ctx) {",
+		"errors.Is(err, locker.ErrClosed) || err != nil {", "TestStoreIsDown"),
+	tick("an error names the lock of the tick", "		return nil, named(key, err)\n", "		return nil, err\n",
+		"TestErrorsNameTheKeyOfTheCaller"),
 	tick("the end of the context looks like a tick that is claimed", "wait.Err() != nil && ctx.Err() == nil",
 		"wait.Err() != nil", "TestContextEnds"),
 }

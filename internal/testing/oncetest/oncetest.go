@@ -193,8 +193,10 @@ func Down(t *testing.T, url string, s Server) {
 	}
 	s.Kill()
 	for _, j := range []job{run, missed} {
-		if outcome, err := j.per(t.Context(), b, unexpected(t)); outcome != once.Failed ||
-			!errors.Is(err, locker.ErrUnavailable) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		outcome, err := j.per(ctx, b, unexpected(t))
+		cancel()
+		if outcome != once.Failed || !errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("without a server: %s, %v", outcome, err)
 		}
 	}
