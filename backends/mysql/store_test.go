@@ -161,7 +161,8 @@ func testRights(t *testing.T, s *mariadbtest.Server) {
 // All methods return soon after their contexts have ended, although the server hangs, and work when it goes on.
 func testContexts(t *testing.T, s *mariadbtest.Server) {
 	relay := mariadbtest.NewRelay(t, s)
-	store := mysql.NewStore(pool(t, relay.URL(mariadbtest.Database)), mysql.Table(newTable(t, pool(t, s.URL(mariadbtest.Database)))))
+	table := mysql.Table(newTable(t, pool(t, s.URL(mariadbtest.Database))))
+	store := mysql.NewStore(pool(t, relay.URL(mariadbtest.Database)), table)
 	version, err := store.Create(t.Context(), "k", []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -287,7 +288,7 @@ func testPrivilegedUsersOfAReplica(t *testing.T, _ *mariadbtest.Server) {
 	db := pool(t, s.URL(mariadbtest.Database))
 	for _, params := range []string{"", "?interpolateParams=true"} {
 		own := raw(t, s.Addr(), params)
-		store := mysql.NewStore(own, newTable(t, db))
+		store := mysql.NewStore(own, mysql.Table(newTable(t, db)))
 		version, err := store.Create(t.Context(), "k", []byte("{}"))
 		if err != nil {
 			t.Fatal(err)
@@ -321,7 +322,7 @@ func testPrivilegedUsersOfAReplica(t *testing.T, _ *mariadbtest.Server) {
 // those who wait for a lock do not use up the connections of the server while somebody's transaction is open.
 func testSessionsThatWaitForARowEnd(t *testing.T, s *mariadbtest.Server) {
 	db := pool(t, s.URL(mariadbtest.Database))
-	table := newTable(t, db)
+	table := mysql.Table(newTable(t, db))
 	if _, err := mysql.NewStore(db, table).Create(t.Context(), "k", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
