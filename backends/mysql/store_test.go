@@ -161,7 +161,8 @@ func testRights(t *testing.T, s *mariadbtest.Server) {
 // All methods return soon after their contexts have ended, although the server hangs, and work when it goes on.
 func testContexts(t *testing.T, s *mariadbtest.Server) {
 	relay := mariadbtest.NewRelay(t, s)
-	store := mysql.NewStore(pool(t, relay.URL(mariadbtest.Database)), mysql.Table(newTable(t, pool(t, s.URL(mariadbtest.Database)))))
+	table := mysql.Table(newTable(t, pool(t, s.URL(mariadbtest.Database))))
+	store := mysql.NewStore(pool(t, relay.URL(mariadbtest.Database)), table)
 	version, err := store.Create(t.Context(), "k", []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
