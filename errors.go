@@ -95,6 +95,11 @@ type HeldError struct {
 	// Remaining is the time after which the lock is free if its holder does not renew it. 0 means that it is not known.
 	Remaining time.Duration
 
+	// Seen is set on stores that do not count TTLs, where each process watches the lock instead. It is for how long this
+	// one has known of the holder's last renewal. Remaining only gets shorter for those who go on watching: a process that
+	// looks once finds the lock of a holder that has crashed held, and so does the next one. 0: the store counts.
+	Seen time.Duration
+
 	// Label names the holder for people; see the option [Label]. It is empty if the holder has none, if the store does
 	// not keep labels, and if the lock is taken without an owner because of [MinHold].
 	Label string
@@ -106,7 +111,10 @@ func (e *HeldError) Error() string {
 	if e.Label != "" {
 		text = "held by " + label.Show(e.Label)
 	}
-	if e.Remaining > 0 {
+	switch {
+	case e.Seen > 0:
+		text += ", first seen " + roughly(e.Seen) + " ago; from a dead holder it can be taken in " + roughly(e.Remaining)
+	case e.Remaining > 0:
 		text += " for " + roughly(e.Remaining) + " unless renewed"
 	}
 	return text

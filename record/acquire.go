@@ -77,7 +77,11 @@ func (a *attempt) run(ctx context.Context) (locker.Grant, error) {
 		}
 		if a.left = found.left(); !own && a.left > 0 {
 			a.adopt(ctx, a.name, found)
-			return locker.Grant{}, found.heldError(a.left)
+			held := found.heldError(a.left)
+			if id, _ := a.now(); id == "" {
+				held.Seen = max(1, time.Since(found.since))
+			}
+			return locker.Grant{}, held
 		}
 		written, err := a.take(ctx, found, own)
 		switch {

@@ -22,8 +22,8 @@
 //
 // On other stores, Lock watches while it waits. A process that calls TryLock now and then watches, too, because a
 // [Backend] remembers what it has seen. But a process that looks once and ends always finds the lock of a crashed
-// holder held, and one after MinHold, too. It has to wait for longer than the TTL and MinHold, by Lock with a deadline,
-// or "locker run --wait".
+// holder held, and one after MinHold, too. It has to wait for longer than the TTL and MinHold, by Lock with a deadline.
+// "locker run --wait 0" does that.
 //
 // # Waiting
 //

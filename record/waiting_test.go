@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,29 @@ import (
 	"github.com/golocker/locker/internal/testing/recordstore"
 	"github.com/golocker/locker/record"
 )
+
+// The error says what a process that looks for the first time cannot know. With a clock, it knows.
+func TestErrorOfAFirstLook(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		acquire(t, backend(t, s), 5*time.Second)
+		time.Sleep(time.Minute)
+		l := client(t, s)
+		for _, age := range []time.Duration{1, 12 * time.Millisecond} {
+			_, err := l.TryLock(t.Context(), "k")
+			var held *locker.HeldError
+			if !errors.As(err, &held) || held.Seen != age || !strings.Contains(err.Error(), "ago; from a dead holder it can be") {
+				t.Errorf("%v, expected that it was first seen %v ago", err, age)
+			}
+			time.Sleep(12 * time.Millisecond)
+		}
+		process := machine(t, s)
+		_, err := try(t, process("a"), ttl)
+		var held *locker.HeldError
+		if !errors.As(err, &held) || held.Seen != 0 {
+			t.Errorf("with a clock: %v", err)
+		}
+	})
+}
 
 func client(t *testing.T, s record.Store, opts ...record.Option) *locker.Client {
 	l := record.New(s, opts...)

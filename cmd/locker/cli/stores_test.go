@@ -118,6 +118,12 @@ func TestMySQL(t *testing.T) {
 	assert.Equal(t, 0, code, out+stderr)
 	assert.Contains(t, out, "waiters look at intervals")
 	tokensFollowTheClock(t, url)
+
+	// A command that looks once gets the lock of a holder that is dead: here, what --min-hold keeps has no owner either.
+	run(t, url, "run", "-k", "kept", "--min-hold", "2s", "--", "true").exits(t, 0)
+	next := run(t, url, "run", "-k", "kept", "--wait", "0", "--", "true")
+	next.exits(t, 0)
+	next.says(t, "watching whether its holder renews it")
 }
 
 // The commands for users and for operators, on etcd.

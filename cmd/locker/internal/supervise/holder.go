@@ -357,12 +357,35 @@ func (h *holder) lock(ctx context.Context, l locker.Locker) (locker.Lease, error
 		ctx, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 	}
-	if len(h.opts.Keys) == 1 {
-		return one(ctx, h.opts.Key, opts...)
+	if len(h.opts.Keys) > 1 {
+		one = func(ctx context.Context, _ string, opts ...locker.Option) (locker.Lease, error) {
+			return lockAll(ctx, l, all, h.opts.Keys, opts)
+		}
 	}
-	lease, err := all(ctx, l, h.opts.Keys, opts...)
+	lease, err := one(ctx, h.opts.Key, opts...)
+	var held *locker.HeldError
+	if h.opts.MaxWait != 0 || !errors.As(err, &held) || held.Seen == 0 {
+		return lease, err
+	}
+	// A command that looks once would never get the lock of a holder that has crashed: a cron job would not run again.
+	h.opts.Note("%q: %v: watching whether its holder renews it", h.opts.Key, held)
+	ctx, cancel := context.WithTimeout(ctx, held.Remaining+time.Second)
+	defer cancel()
+	if len(h.opts.Keys) > 1 {
+		return lockAll(ctx, l, locker.LockAll, h.opts.Keys, opts)
+	}
+	return l.Lock(ctx, h.opts.Key, opts...)
+}
+
+// lockAll calls all, and returns no *AllLease that is nil.
+func lockAll(
+	ctx context.Context, l locker.Locker,
+	all func(context.Context, locker.Locker, []string, ...locker.Option) (*locker.AllLease, error),
+	keys []string, opts []locker.Option,
+) (locker.Lease, error) {
+	lease, err := all(ctx, l, keys, opts...)
 	if err != nil {
-		return nil, err // and not a nil *AllLease
+		return nil, err
 	}
 	return lease, nil
 }
