@@ -85,6 +85,17 @@ func grabWhenFree(t testing.TB, b locker.Backend, key string, ttl, limit time.Du
 	}
 }
 
+// acquireWithin tries until it acquires key, for limit at most.
+func acquireWithin(t testing.TB, b locker.Backend, key string, limit time.Duration) (o *holding, err error) {
+	start := time.Now()
+	o, err = acquire(t.Context(), b, key, longTTL)
+	for err != nil && time.Since(start) < limit {
+		time.Sleep(pause(start, time.Millisecond))
+		o, err = acquire(t.Context(), b, key, longTTL)
+	}
+	return o, err
+}
+
 // pause is how long a loop sleeps that has looked for a free lock since start: step, and longer when the lock is so
 // late that steps no longer matter.
 func pause(start time.Time, step time.Duration) time.Duration {

@@ -164,6 +164,12 @@ var driverProperties = []property[DriverHarness]{
 		deadlineWithoutDone,
 	},
 	{
+		"LateRepliesAreNobodys",
+		"A reply that arrives after its call has ended goes to no other call.",
+		"With the late reply that another lock was granted, a caller believes that it has its own.",
+		lateRepliesAreNobodys,
+	},
+	{
 		"EndedContextSendsNothing",
 		"If the context has ended, Do sends nothing and its error matches ErrNotSent.",
 		"A request for a caller who has gone away sets a lock that has no holder.",

@@ -251,6 +251,41 @@ var bugs = []bug{
 		},
 	},
 	{
+		name: "a connection is used again although a reply is to come", fails: []string{"LateRepliesAreNobodys"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			if err := ctx.Err(); err != nil {
+				return nil, drivers.NotSent(err)
+			}
+			b.mu.Lock()
+			late := b.late
+			b.late = nil
+			b.mu.Unlock()
+			if len(late) == len(cmds) {
+				return late, nil
+			}
+			type result struct {
+				replies []drivers.Reply
+				err     error
+			}
+			done := make(chan result, 1)
+			go func() {
+				replies, err := b.Driver.Do(context.WithoutCancel(ctx), cmds...)
+				if err == nil && ctx.Err() != nil {
+					b.mu.Lock()
+					defer b.mu.Unlock()
+					b.late = replies
+				}
+				done <- result{replies, err}
+			}()
+			select {
+			case r := <-done:
+				return r.replies, r.err
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		},
+	},
+	{
 		name: "an ended context is not noticed", fails: []string{"EndedContextSendsNothing"},
 		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 			// If the machine stalls, the context of another property may have ended, too, but not before 2000.

@@ -3,9 +3,10 @@ package conformance
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -130,6 +131,64 @@ func deadlineBounds(t testing.TB, h DriverHarness) {
 		if _, err := attempt(t, d, stall, cmds...); err == nil {
 			t.Errorf("%s on a connection that fell silent: expected an error, seen none", name(cmds))
 		}
+	}
+}
+
+// lateRepliesAreNobodys has a reply arrive when its caller has gone away: before other calls, or while they are under
+// way. These may fail, but not succeed with another reply than their own.
+func lateRepliesAreNobodys(t testing.TB, h DriverHarness) {
+	d, _, r := throughRelay(t, h)
+	echo := func(batch int) (cmds []drivers.Command, text string) {
+		text = rand.Text()
+		return slices.Repeat([]drivers.Command{{"ECHO", text}}, batch), text
+	}
+	for i := range 8 {
+		cancelled, during, batch := i%2 == 1, i/2%2 == 1, 1+i/4
+		eventually(t, d, drivers.Command{"PING"})
+		cmds, text := echo(batch)
+		deliver := r.holdAfter(t, text)
+		limit := stall
+		if cancelled {
+			limit = hangLimit
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_, _ = d.Do(ctx, cmds...)
+		}()
+		if cancelled {
+			time.Sleep(stall)
+			cancel()
+		}
+		select { // a client that cannot be interrupted may return when the reply is there
+		case <-gone:
+		case <-time.After(stall + stall/2):
+		}
+		if !during {
+			deliver()
+			time.Sleep(stall / 10) // until it has arrived; no assertion depends on it
+		}
+		var others sync.WaitGroup
+		others.Go(func() {
+			for range 4 { // for every connection that a pool may have kept
+				ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
+				own, text := echo(batch)
+				replies, err := d.Do(ctx, own...)
+				cancel()
+				for _, reply := range replies {
+					if err == nil && reply != text {
+						t.Errorf("%s after a call whose context ended before its reply: expected the reply %q to its own "+
+							"command, seen %s", name(own), text, show(reply))
+					}
+				}
+			}
+		})
+		time.Sleep(stall / 10)
+		deliver()
+		others.Wait()
+		await(t, "Do to return when the reply to its command was there", gone, hangLimit)
+		cancel()
 	}
 }
 
@@ -324,9 +383,10 @@ type relay struct {
 	mu       sync.Mutex
 	listener net.Listener // nil while down
 	conns    map[net.Conn]bool
-	marker   []byte // nil: do nothing
-	cut      bool   // close the connection instead of replying, once; if false, swallow all replies
-	marked   bool   // the marker has passed
+	marker   []byte        // nil: do nothing
+	cut      bool          // close the connection instead of replying, once; if false, hold replies back
+	late     chan struct{} // closed when these replies are delivered after all; nil if they are swallowed
+	marked   bool          // the marker has passed
 	wg       sync.WaitGroup
 }
 
@@ -344,7 +404,7 @@ func newRelay(t testing.TB, upstream string) *relay {
 
 // The ports of relays are counted from a random one, which differs between processes.
 var (
-	firstPort = rand.Uint32N(relayPorts)
+	firstPort = mathrand.Uint32N(relayPorts)
 	usedPorts atomic.Uint32
 )
 
@@ -406,15 +466,24 @@ func (r *relay) down() {
 
 // cutAfter breaks the connection on which marker has passed when the server replies. It happens once: a repeated
 // command succeeds.
-func (r *relay) cutAfter(marker string) { r.arm(marker, true) }
+func (r *relay) cutAfter(marker string) { r.arm(marker, true, nil) }
 
 // swallowAfter drops the server's replies on connections on which marker has passed.
-func (r *relay) swallowAfter(marker string) { r.arm(marker, false) }
+func (r *relay) swallowAfter(marker string) { r.arm(marker, false, nil) }
 
-func (r *relay) arm(marker string, cut bool) {
+// holdAfter holds back the server's replies on connections on which marker has passed, until deliver is called.
+func (r *relay) holdAfter(t testing.TB, marker string) (deliver func()) {
+	late := make(chan struct{})
+	deliver = sync.OnceFunc(func() { close(late) })
+	t.Cleanup(deliver)
+	r.arm(marker, false, late)
+	return deliver
+}
+
+func (r *relay) arm(marker string, cut bool, late chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.marker, r.cut, r.marked = []byte(marker), cut, false
+	r.marker, r.cut, r.late, r.marked = []byte(marker), cut, late, false
 }
 
 // seen reports whether the marker has passed since the relay was armed.
@@ -458,6 +527,7 @@ type link struct {
 
 	// guarded by relay.mu
 	hit, cut bool
+	late     chan struct{}
 }
 
 // watched is the client's side of a link. It finds the marker before the bytes are passed to the server.
@@ -482,7 +552,7 @@ func (l *link) inspect(p []byte) {
 	l.tail = append(l.tail, p...)
 	if bytes.Contains(l.tail, r.marker) {
 		l.tail = nil
-		l.hit, l.cut, r.marked = true, r.cut, true
+		l.hit, l.cut, l.late, r.marked = true, r.cut, r.late, true
 		if r.cut {
 			r.marker = nil
 		}
@@ -491,7 +561,7 @@ func (l *link) inspect(p []byte) {
 	}
 }
 
-// gated is the server's side of a link. Once the marker has passed, it ends or delivers nothing more.
+// gated is the server's side of a link. Once the marker has passed, it ends, or delivers nothing more, or nothing yet.
 type gated struct {
 	io.Reader
 	link *link
@@ -501,13 +571,16 @@ func (g gated) Read(p []byte) (int, error) {
 	for {
 		n, err := g.Reader.Read(p)
 		g.link.relay.mu.Lock()
-		hit, cut := g.link.hit, g.link.cut
+		hit, cut, late := g.link.hit, g.link.cut, g.link.late
 		g.link.relay.mu.Unlock()
 		switch {
 		case err != nil || !hit:
 			return n, err
 		case cut:
 			return 0, io.EOF
+		case late != nil:
+			<-late
+			return n, nil
 		}
 	}
 }

@@ -94,6 +94,7 @@ type buggy struct {
 
 	mu     sync.Mutex
 	cmds   []drivers.Command
+	late   []drivers.Reply // to a call that has ended
 	err    error
 	count  int
 	closed atomic.Bool

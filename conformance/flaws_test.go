@@ -93,6 +93,14 @@ var storeFlaws = []flaw{
 			return req
 		})
 	}},
+	{name: "TTLs above a second are rounded to the nearest one", fails: []string{"TTLIsKept"}, store: func(s *store) {
+		s.requests(func(req locker.Request) locker.Request {
+			if req.TTL > time.Second {
+				req.TTL = req.TTL.Round(time.Second)
+			}
+			return req
+		})
+	}},
 	{name: "expired locks are in the way until they are swept", fails: []string{"ExpiryFrees"}, role: polls,
 		store: func(s *store) {
 			acquire := s.acquire

@@ -29,8 +29,8 @@ type Harness struct {
 	MinTTL time.Duration
 
 	// Granularity is the unit in which the store counts time, at most one second. The suite uses multiples of it as
-	// TTLs, and accepts that a lock ends late by up to one unit. A lock must never end early. 0 means that the store
-	// counts in milliseconds or smaller units.
+	// TTLs, but for one property, and accepts that a lock ends late by up to one unit. A lock must never end early: a
+	// TTL that is no multiple is rounded up. 0 means that the store counts in milliseconds or smaller units.
 	Granularity time.Duration
 
 	// Unfenced declares that the store issues no fencing tokens. The token of every grant must then be 0.

@@ -30,6 +30,7 @@ func run[H any](t *testing.T, h H, bubble func(*testing.T, func(*testing.T)), pr
 	for _, p := range properties {
 		t.Run(p.name, func(t *testing.T) {
 			if bubble != nil {
+				defer explain(t)
 				bubble(t, func(t *testing.T) { p.verify(t, h) })
 				return
 			}
@@ -37,6 +38,19 @@ func run[H any](t *testing.T, h H, bubble func(*testing.T, func(*testing.T)), pr
 			p.try(t, h)
 		})
 	}
+}
+
+// explain says what to do if a bubble panics because of goroutines that are left.
+func explain(t testing.TB) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if strings.Contains(fmt.Sprint(p), "blocked goroutines remain") {
+		t.Log("conformance: goroutines of the implementation were left at the end of the property. Give the Backend or the " +
+			"Locker a method Close() error that ends them, which the suite calls, or end them with t.Cleanup in Harness.Store.")
+	}
+	panic(p)
 }
 
 // verify runs the check. If it fails, verify prints the rule and its reason.

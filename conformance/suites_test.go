@@ -3,9 +3,12 @@ package conformance
 import (
 	"context"
 	"maps"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -172,6 +175,48 @@ func TestStoreThatCountsInSeconds(t *testing.T) {
 			assert.Empty(t, failures(virtually(t, h, allSuites)))
 		})
 	}
+}
+
+// A lock that lasts too long is still there for its owner to extend, which is not its recreation.
+func TestALockThatLastsTooLongIsNamed(t *testing.T) {
+	h := harness(flaw{store: func(s *store) {
+		s.requests(func(req locker.Request) locker.Request {
+			req.TTL = max(req.TTL, time.Minute)
+			return req
+		})
+	}})
+	failed := failures(virtually(t, h, oneLock))
+	for _, name := range []string{"ExtendNeverCreates", "ExtendTellsLoss"} {
+		assert.Contains(t, failed[name], "it lasts too long, see ExpiryFrees")
+	}
+	assert.Contains(t, failed, "ExpiryFrees")
+}
+
+// idler is a Backend that does something in the background and has no Close.
+type idler struct{ locker.Backend }
+
+func newIdler(b locker.Backend) idler {
+	go func() { <-make(chan struct{}) }()
+	return idler{b}
+}
+
+// It runs in another process, because the panic of a bubble ends it.
+func TestABackendWithoutCloseIsToldWhatToDo(t *testing.T) {
+	const again = "LOCKER_TEST_WITHOUT_CLOSE"
+	if os.Getenv(again) != "" {
+		h := harness(flaw{role: polls})
+		RunBackend(t, Harness{Bubble: synctest.Test, Store: func(t testing.TB) Store {
+			s := h.Store(t)
+			return Store{Open: func() locker.Backend { return newIdler(s.Open()) }}
+		}})
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), again+"=1")
+	out, err := cmd.CombinedOutput()
+	assert.Error(t, err)
+	assert.Contains(t, string(out), "blocked goroutines remain")
+	assert.Contains(t, string(out), "a method Close() error that ends them")
 }
 
 func TestTTLOfTheSuite(t *testing.T) {
