@@ -161,7 +161,8 @@ func testRights(t *testing.T, s *mariadbtest.Server) {
 // All methods return soon after their contexts have ended, although the server hangs, and work when it goes on.
 func testContexts(t *testing.T, s *mariadbtest.Server) {
 	relay := mariadbtest.NewRelay(t, s)
-	store := mysql.NewStore(pool(t, relay.URL(mariadbtest.Database)), mysql.Table(newTable(t, pool(t, s.URL(mariadbtest.Database)))))
+	table := mysql.Table(newTable(t, pool(t, s.URL(mariadbtest.Database))))
+	store := mysql.NewStore(pool(t, relay.URL(mariadbtest.Database)), table)
 	version, err := store.Create(t.Context(), "k", []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +326,7 @@ func testSessionsThatWaitForARowEnd(t *testing.T, s *mariadbtest.Server) {
 	if _, err := mysql.NewStore(db, mysql.Table(table)).Create(t.Context(), "k", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	name := strings.Fields(mysql.MigrationSQL(table))[5]
+	name := strings.Fields(mysql.MigrationSQL(mysql.Table(table)))[5]
 	tx, err := raw(t, s.Addr(), "").BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -334,7 +335,7 @@ func testSessionsThatWaitForARowEnd(t *testing.T, s *mariadbtest.Server) {
 	if _, err := tx.Exec("UPDATE " + name + " SET version = 'other'"); err != nil {
 		t.Fatal(err)
 	}
-	store := mysql.NewStore(pool(t, s.URL(mariadbtest.Database)), table)
+	store := mysql.NewStore(pool(t, s.URL(mariadbtest.Database)), mysql.Table(table))
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, _, err := store.Get(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
