@@ -269,8 +269,8 @@ func acquireTwiceIsGrantedTwice(t testing.TB, h Harness) {
 
 func ttlIsKept(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
-	// Some stores count in milliseconds, in seconds or in minutes. One that rounds a TTL down, or to the nearest unit, ends
-	// the lock early.
+	// Some stores count in milliseconds, in seconds or in minutes. One that rounds a TTL down, or to the nearest unit,
+	// ends the lock early.
 	const odd = 1430 * time.Millisecond
 	ttls := []time.Duration{h.short(), h.ttl(h.short()/3 + 999*time.Microsecond), h.MinTTL.Truncate(time.Second) + odd}
 	if h.Bubble != nil {
