@@ -269,10 +269,12 @@ func acquireTwiceIsGrantedTwice(t testing.TB, h Harness) {
 
 func ttlIsKept(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
-	// Some stores count in milliseconds, in seconds or in minutes. One that rounds a TTL down ends the lock early.
-	ttls := []time.Duration{h.short(), h.ttl(h.short()/3 + 999*time.Microsecond), h.MinTTL + 1900*time.Millisecond}
+	// Some stores count in milliseconds, in seconds or in minutes. One that rounds a TTL down, or to the nearest unit,
+	// ends the lock early.
+	const odd = 1430 * time.Millisecond
+	ttls := []time.Duration{h.short(), h.ttl(h.short()/3 + 999*time.Microsecond), h.MinTTL.Truncate(time.Second) + odd}
 	if h.Bubble != nil {
-		ttls = append(ttls, time.Minute+1900*time.Millisecond)
+		ttls = append(ttls, time.Minute+odd)
 	}
 	for i, ttl := range ttls {
 		i %= 2

@@ -93,10 +93,10 @@ var storeFlaws = []flaw{
 			return req
 		})
 	}},
-	{name: "TTLs above a second are cut to whole seconds", fails: []string{"TTLIsKept"}, store: func(s *store) {
+	{name: "TTLs above a second are rounded to the nearest one", fails: []string{"TTLIsKept"}, store: func(s *store) {
 		s.requests(func(req locker.Request) locker.Request {
 			if req.TTL > time.Second {
-				req.TTL = req.TTL.Truncate(time.Second)
+				req.TTL = req.TTL.Round(time.Second)
 			}
 			return req
 		})

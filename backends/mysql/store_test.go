@@ -326,7 +326,7 @@ func testSessionsThatWaitForARowEnd(t *testing.T, s *mariadbtest.Server) {
 	if _, err := mysql.NewStore(db, table).Create(t.Context(), "k", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	name := strings.Fields(mysql.MigrationSQL(table))[5]
+	name := strings.Fields(mysql.MigrationSQL(mysql.Table(table)))[5]
 	tx, err := raw(t, s.Addr(), "").BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -335,7 +335,7 @@ func testSessionsThatWaitForARowEnd(t *testing.T, s *mariadbtest.Server) {
 	if _, err := tx.Exec("UPDATE " + name + " SET version = 'other'"); err != nil {
 		t.Fatal(err)
 	}
-	store := mysql.NewStore(pool(t, s.URL(mariadbtest.Database)), table)
+	store := mysql.NewStore(pool(t, s.URL(mariadbtest.Database)), mysql.Table(table))
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, _, err := store.Get(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {

@@ -171,8 +171,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// start starts n processes that come to the Run of which t is a rule, until end is called. They also end if this process
-// is killed, because their connections do.
+// start starts n processes that come to the Run of which t is a rule, until end is called. They also end if this
+// process is killed, because their connections do.
 func start(t testing.TB, n int) (all []*remote, end func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

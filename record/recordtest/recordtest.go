@@ -32,14 +32,14 @@ import (
 // Run checks that a Store keeps the rules of [record.Store], as far as a test can, with one subtest per rule.
 //
 // open makes a client of a store, which is as independent of other clients as one in another process, and says where
-// the store is: an address, a table, a directory, or several of these. If place is empty, the store is a new one without
-// records. Otherwise it is the one of that place. open registers what has to be closed with t.Cleanup.
+// the store is: an address, a table, a directory, or several of these. If place is empty, the store is a new one
+// without records. Otherwise it is the one of that place. open registers what has to be closed with t.Cleanup.
 //
-// Some clients are in other processes. Each of these is this test binary, which Run starts again with the same flags and
-// variables, and with -test.run for t alone. In there, Run calls open for places only, and the test ends with it. What a
-// test does before Run, TestMain included, happens in these processes, too, so servers should be started within open,
-// where place is empty. A store that no other process can reach, as a double in memory, has an empty place. Its one
-// client then stands for all, and the rule about processes is skipped.
+// Some clients are in other processes. Each of these is this test binary, which Run starts again with the same flags
+// and variables, and with -test.run for t alone. In there, Run calls open for places only, and the test ends with it.
+// What a test does before Run, TestMain included, happens in these processes, too, so servers should be started within
+// open, where place is empty. A store that no other process can reach, as a double in memory, has an empty place. Its
+// one client then stands for all, and the rule about processes is skipped.
 func Run(t *testing.T, open func(t testing.TB, place string) (s record.Store, at string)) {
 	if serves(t, open) {
 		t.SkipNow()
@@ -314,8 +314,8 @@ func replaceCreatesNothing(t testing.TB, open opener) {
 	cs[0].wants("after a Replace of a record that does not exist", "k", nil, "")
 }
 
-// alike are nonces of texts that have equal checksums: CRC-32 (two of them), FNV-1a, Adler-32, and SHA-256 of which only
-// four bytes are kept.
+// alike are nonces of texts that have equal checksums: CRC-32 (two of them), FNV-1a, Adler-32, and SHA-256 of which
+// only four bytes are kept.
 var alike = [][2]string{
 	{"8755d764", "4170cb18"}, {"1441e896", "fca1a963"}, {"d2f64fc4", "d54bab54"}, {"c2c5802e", "4c2c6c25"},
 	{"d18747a4", "414384b5"},
