@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golocker/locker/inspect"
@@ -29,9 +30,10 @@ type Client struct {
 	gone    chan struct{} // closed when Close has ended
 
 	mu       sync.Mutex
-	schedule schedule // of the grants
-	closed   bool     // Close has begun
-	joining  bool     // Close waits for background
+	schedule schedule     // of the grants
+	count    atomic.Int64 // of the grants
+	closed   bool         // Close has begun
+	joining  bool         // Close waits for background
 
 	// attempts counts the attempts in progress. Close waits for them for closeGrace, and then closes the backend. Call
 	// Add with mu held while closed is false, or within an attempt.
@@ -125,8 +127,12 @@ func (c *Client) Close() error {
 			panic(panicked)
 		}
 	}()
-	for _, g := range grants {
-		if p := recovered(func() { _ = g.finish(nil, &LostError{Reason: LostClosed}) }); panicked == nil {
+	leases, ends := make([]*lease, len(grants)), make([]bool, len(grants))
+	for i, g := range grants {
+		leases[i], ends[i] = g.conclude(nil, &LostError{Reason: LostClosed}, 0)
+	}
+	for i, g := range grants {
+		if p := recovered(func() { _ = g.settle(leases[i], ends[i]) }); panicked == nil {
 			panicked = p
 		}
 	}
@@ -422,8 +428,17 @@ func (c *Client) hold(
 		c.schedule.timer = time.AfterFunc(time.Hour, c.tend)
 	}
 	c.schedule.add(g, due)
-	g.expiry = time.AfterFunc(rest, g.rearm)
+	c.count.Store(int64(len(c.schedule.grants)))
+	g.expiry = time.AfterFunc(rest-c.early(g.ttl), g.rearm)
 	return g.lease, nil
+}
+
+// early returns how much earlier than others a lease with that TTL ends, because all leases of the Client may end at
+// the same time: as long as it takes to tell of them. It takes 5 to 9 µs of a processor for each, until the goroutine
+// that waits for Done has run.
+func (c *Client) early(ttl time.Duration) time.Duration {
+	const thousand = 8 * time.Millisecond
+	return min(time.Duration(c.count.Load()/1000)*thousand, ttl/10)
 }
 
 // forget removes g from the schedule and stops its timer.
@@ -431,6 +446,7 @@ func (c *Client) forget(g *grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.schedule.remove(g)
+	c.count.Store(int64(len(c.schedule.grants)))
 	g.expiry.Stop()
 }
 

@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -77,15 +78,20 @@ func (g *grant) end() (time.Time, LostReason) {
 // that is not nil. It returns the reason for which the lease has ended, now or before, or nil if it is still held. If l
 // is nil, finish is about the lease that has the lock now.
 func (g *grant) finish(l *lease, reason error) error {
-	var asking []*context.CancelFunc
-	var deafen func()
+	l, ends := g.conclude(l, reason, 0)
+	return g.settle(l, ends)
+}
+
+// conclude is what finish does first: it closes Done, and reports whether it has ended the lease, which it returns. The
+// time of the lease counts as over that much early.
+func (g *grant) conclude(l *lease, reason error, early time.Duration) (of *lease, ends bool) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	if l == nil {
 		l = g.lease
 	}
-	was := l.err
-	if was == nil {
-		if end, why := g.end(); left(end) <= 0 {
+	if l.err == nil {
+		if end, why := g.end(); left(end) <= early {
 			lost := &LostError{Reason: why}
 			if why == LostExpired {
 				lost.Err = g.failed
@@ -95,14 +101,24 @@ func (g *grant) finish(l *lease, reason error) error {
 		if reason == nil && g.client.closes() {
 			reason = &LostError{Reason: LostClosed}
 		}
-		if reason != nil {
+		if ends = reason != nil; ends {
 			l.close(reason)
-			g.client.forget(g)
-			asking, deafen = g.asking, g.deafen
-			g.asking, g.deafen = nil, nil
 		}
 	}
+	return l, ends
+}
+
+// settle is the rest of finish, for the lease l that has ended if ends is true.
+func (g *grant) settle(l *lease, ends bool) error {
+	g.mu.Lock()
 	err, trace := l.err, l.trace
+	var asking []*context.CancelFunc
+	var deafen func()
+	if ends {
+		g.client.forget(g)
+		asking, deafen = g.asking, g.deafen
+		g.asking, g.deafen = nil, nil
+	}
 	g.mu.Unlock()
 	// Nothing that is not of this package is called with mu held. Hooks may call every method of the lease. A cancel
 	// function asks the context of its caller, and that of Do asks the lease.
@@ -112,7 +128,7 @@ func (g *grant) finish(l *lease, reason error) error {
 	if deafen != nil {
 		deafen()
 	}
-	if was == nil && err != nil {
+	if ends {
 		if g.queue != nil {
 			g.queue.over(g)
 		}
@@ -175,7 +191,11 @@ func (g *grant) over() bool {
 // too early if the wall clock was ahead when it was set and has been set back since. It is also called when the wall
 // clock has gained on the monotonic clock.
 func (g *grant) rearm() {
-	if g.finish(nil, nil) != nil {
+	l, ends := g.conclude(nil, nil, g.client.early(g.currentTTL()))
+	if ends {
+		runtime.Gosched() // the leases that end at the same time are told first
+	}
+	if g.settle(l, ends) != nil {
 		return
 	}
 	g.mu.Lock()
@@ -188,7 +208,7 @@ func (g *grant) rearm() {
 // setExpiry sets the timer to the end of the grant. Call with mu held, while the grant has not ended.
 func (g *grant) setExpiry() {
 	end, _ := g.end()
-	g.expiry.Reset(max(0, left(end)))
+	g.expiry.Reset(max(0, left(end)-g.client.early(g.ttl)))
 }
 
 // LossNotifier is an optional interface that may be implemented by a [Backend] that learns when a lock ends. If not,
@@ -207,8 +227,10 @@ type LossNotifier interface {
 func (g *grant) listen(n LossNotifier) {
 	stop := n.NotifyLoss(g.req, func(err error) { _ = g.finish(nil, &LostError{Reason: reasonOf(err)}) })
 	g.mu.Lock()
-	g.deafen = stop
 	ended := g.lease.err != nil
+	if !ended {
+		g.deafen = stop
+	}
 	g.mu.Unlock()
 	if ended {
 		stop()

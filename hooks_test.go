@@ -106,3 +106,25 @@ func TestHookThatPanicsInCloseStopsNothing(t *testing.T) {
 		}
 	})
 }
+
+// The hooks of one lease do not delay the Done of another one, when all end in Close.
+func TestCloseTellsOfAllLeasesBeforeItCallsHooks(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		slow := traced{c, &lockertrace.Trace{Lost: func(error) { time.Sleep(time.Second) }}}
+		start := time.Now()
+		told := make(chan time.Duration, 10)
+		for i := range cap(told) {
+			lease := mustLock(t, slow, fmt.Sprint(i))
+			go func() {
+				<-lease.Done()
+				told <- time.Since(start)
+			}()
+		}
+		_ = c.Close()
+		for range cap(told) {
+			if after := <-told; after > 0 {
+				t.Errorf("Done of a lease was closed after %v", after)
+			}
+		}
+	})
+}

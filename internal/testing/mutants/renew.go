@@ -8,7 +8,8 @@ var renewMutants = []mutant{
 	renewal("all renewals that are late are given up", "if s.places.slow < maxSlow {", "if s.places.slow < 0 {",
 		"TestStoreThatIsSlowIsAwaited"),
 	renewal("what is usual does not count", "max(4*s.usual,", "max(0,", "TestStoreThatIsSlowIsAwaited"),
-	renewal("patience does not depend on the number of leases", "s.shortest/renewPart/time.Duration(max(1, len(s.grants)))",
+	renewal("patience does not depend on the number of leases",
+		"s.shortest/renewPart/time.Duration(max(1, len(s.grants)))",
 		"s.shortest/renewPart", "TestLeasesBesideAServerThatHangs/15000"),
 }
 

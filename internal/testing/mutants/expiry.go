@@ -1,0 +1,15 @@
+package main
+
+// What is planted where leases end.
+var expiryMutants = []mutant{
+	{"expiry: many leases begin to end as late as one",
+		[]patch{{"client.go", "c.count.Load()/1000", "c.count.Load()*0"}},
+		[]killer{test(".", "TestManyLeasesThatEndTogetherEndEarlier")}},
+	{"expiry: the timer is early, and the lease is not",
+		[]patch{{"grant.go", "g.conclude(nil, nil, g.client.early(g.currentTTL()))", "g.conclude(nil, nil, 0)"}},
+		[]killer{test(".", "TestManyLeasesThatEndTogetherEndEarlier")}},
+	{"expiry: Close tells of a lease when the hooks of another have ended",
+		[]patch{{"client.go", "g.conclude(nil, &LostError{Reason: LostClosed}, 0)",
+			"g.conclude(nil, &LostError{Reason: LostClosed}, 0)\n		_ = g.settle(leases[i], ends[i])"}},
+		[]killer{test(".", "TestCloseTellsOfAllLeasesBeforeItCallsHooks")}},
+}
