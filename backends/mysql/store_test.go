@@ -322,8 +322,8 @@ func testPrivilegedUsersOfAReplica(t *testing.T, _ *mariadbtest.Server) {
 // those who wait for a lock do not use up the connections of the server while somebody's transaction is open.
 func testSessionsThatWaitForARowEnd(t *testing.T, s *mariadbtest.Server) {
 	db := pool(t, s.URL(mariadbtest.Database))
-	table := mysql.Table(newTable(t, db))
-	if _, err := mysql.NewStore(db, table).Create(t.Context(), "k", []byte("{}")); err != nil {
+	table := newTable(t, db)
+	if _, err := mysql.NewStore(db, mysql.Table(table)).Create(t.Context(), "k", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
 	name := strings.Fields(mysql.MigrationSQL(mysql.Table(table)))[5]
