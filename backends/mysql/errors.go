@@ -16,10 +16,11 @@ const (
 	unknownVariable = 1193
 	deadlock        = 1213
 	optionPrevents  = 1290
+	logsStatements  = 1598
 )
 
 // readOnly has the errors of servers, users and sessions that may not write.
-var readOnly = map[uint16]bool{optionPrevents: true, 1792: true, 1836: true}
+var readOnly = map[uint16]bool{optionPrevents: true, logsStatements: true, 1792: true, 1836: true}
 
 // advice says what to do about errors of the server.
 var advice = map[uint16]string{
@@ -32,6 +33,7 @@ var advice = map[uint16]string{
 	1129:           "execute FLUSH HOSTS on the server, and raise max_connect_errors: connections to it were cut off",
 	1142:           "the user needs the rights to SELECT, INSERT and UPDATE on the table, which has to exist",
 	1205:           "another session has locked the row or the table: look for a transaction that is not committed, or a backup",
+	logsStatements: "set binlog_format to ROW, or to MIXED: a replica misses these statements",
 	optionPrevents: writable, 1792: writable, 1836: writable,
 }
 

@@ -69,28 +69,44 @@ func quoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``
 // sql returns a statement about the table.
 func (s *Store) sql(statement string) string { return strings.Replace(statement, "@table", s.table, 1) }
 
-// writes is an expression that is true if the server takes writes. MySQL's super_read_only switches read_only on, too. A
-// server that is read only refuses the statements of most users, but not those of one who has the right to write there
-// nevertheless: such a replica would grant locks beside its primary. A server may become a replica at any time, so each
-// statement has the expression.
-const writes = "CAST(@@global.read_only AS CHAR) IN ('0', 'OFF')"
+// unfit is an expression that is 0 if the server may hold locks, and the number of an error otherwise. A server may become
+// a replica at any time, so each statement has the expression.
+//
+// A server that is read only refuses the statements of most users, but not those of one who has the right to write there
+// nevertheless: such a replica would grant locks beside its primary. MySQL's super_read_only switches read_only on, too.
+//
+// A binary log of statements would have the replicas execute the texts, and what unfit is there, where read_only is on:
+// they would miss all writes, and once one is the primary, it would grant the locks again. The formats ROW and MIXED log
+// the rows of a statement that has such variables.
+const unfit = "CASE WHEN CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF') THEN 1290 " +
+	"WHEN CAST(@@global.log_bin AS CHAR) NOT IN ('0', 'OFF') AND @@session.binlog_format = 'STATEMENT' THEN 1598 " +
+	"ELSE 0 END"
 
-// errReadOnly is the error with which a server that is read only answers other users.
-var errReadOnly = &client.MySQLError{Number: optionPrevents, Message: "The server is running with the option read_only"}
+// refusal returns the error for a value of unfit, or nil. The number is the one with which the server answers others: a
+// user who may not write, and a session whose isolation level needs the rows in the log.
+func refusal(unfit uint16) error {
+	switch unfit {
+	case 0:
+		return nil
+	case logsStatements:
+		return &client.MySQLError{Number: unfit, Message: "The binary log has statements, which replicas would skip"}
+	}
+	return &client.MySQLError{Number: unfit, Message: "The server is running with the option read_only"}
+}
 
 // Get implements [record.Store]. It locks the row for the moment, although it changes nothing. So it reads what was
 // committed last, whatever the isolation level, and a replica that is read only refuses it. Proxies that send reads to
 // replicas send it to the primary.
 func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
 	err = s.use(ctx, func(c *sql.Conn) error {
-		var primary bool
-		statement := s.sql("SELECT record, version, " + writes + " FROM @table WHERE name = ? FOR UPDATE")
-		err := c.QueryRowContext(ctx, statement, []byte(name)).Scan(&text, &version, &primary)
+		var reason uint16
+		statement := s.sql("SELECT record, version, " + unfit + " FROM @table WHERE name = ? FOR UPDATE")
+		err := c.QueryRowContext(ctx, statement, []byte(name)).Scan(&text, &version, &reason)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			return s.writable(ctx, c)
-		case err == nil && !primary:
-			return errReadOnly
+			return s.fit(ctx, c)
+		case err == nil:
+			return refusal(reason)
 		}
 		return err
 	})
@@ -100,27 +116,28 @@ func (s *Store) Get(ctx context.Context, name string) (text []byte, version stri
 	return text, version, nil
 }
 
-// writable returns an error if the server is read only.
-func (s *Store) writable(ctx context.Context, c *sql.Conn) error {
-	var primary bool
-	err := c.QueryRowContext(ctx, "SELECT "+writes).Scan(&primary)
-	if err == nil && !primary {
-		err = errReadOnly
+// fit returns an error if the server may not hold locks.
+func (s *Store) fit(ctx context.Context, c *sql.Conn) error {
+	var reason uint16
+	if err := c.QueryRowContext(ctx, "SELECT "+unfit).Scan(&reason); err != nil {
+		return err
 	}
-	return err
+	return refusal(reason)
 }
 
 // Create implements [record.Store].
 func (s *Store) Create(ctx context.Context, name string, text []byte) (version string, err error) {
 	version = rand.Text()
 	err = s.use(ctx, func(c *sql.Conn) error {
-		statement := s.sql("INSERT INTO @table (name, version, record) SELECT ?, ?, ? FROM DUAL WHERE " + writes)
+		statement := s.sql("INSERT INTO @table (name, version, record) SELECT ?, ?, ? FROM DUAL WHERE 0 = " + unfit)
 		n, err := rows(c.ExecContext(ctx, statement, []byte(name), version, text))
 		switch {
 		case number(err) == duplicateKey:
 			return record.ErrConflict
 		case err == nil && n == 0:
-			return errReadOnly
+			if err = s.fit(ctx, c); err == nil { // it may hold locks by now
+				err = refusal(optionPrevents)
+			}
 		}
 		return err
 	})
@@ -132,12 +149,12 @@ func (s *Store) Create(ctx context.Context, name string, text []byte) (version s
 func (s *Store) Replace(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
 	newVersion = rand.Text()
 	err = s.use(ctx, func(c *sql.Conn) error {
-		statement := s.sql("UPDATE @table SET version = ?, record = ? WHERE name = ? AND version = ? AND " + writes)
+		statement := s.sql("UPDATE @table SET version = ?, record = ? WHERE name = ? AND version = ? AND 0 = " + unfit)
 		n, err := rows(c.ExecContext(ctx, statement, newVersion, text, []byte(name), version))
 		if err != nil || n > 0 {
 			return err
 		}
-		if err := s.writable(ctx, c); err != nil {
+		if err := s.fit(ctx, c); err != nil {
 			return err
 		}
 		return record.ErrConflict
