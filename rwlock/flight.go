@@ -140,9 +140,7 @@ func (rw *RWLock) fly(r *readers, f *flight, op, key string, get acquire) {
 	g := rw.group(key, "gate")
 	if rw.isRead(r) { // a process has one slot, however long its readers read
 		g.Enough = func() bool {
-			if k == nil {
-				k = rw.inherit(r)
-			}
+			k = rw.inherit(r)
 			f.shared = k != nil
 			return f.shared
 		}

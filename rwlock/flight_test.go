@@ -316,3 +316,56 @@ func TestReadersThatCameTogetherDoNotShareWithMaxHold(t *testing.T) {
 		w.empty()
 	})
 }
+
+// standing is a Locker of a process that stands still when it has got the gate, until it has lost it.
+type standing struct {
+	locker.Locker
+	still func(l locker.Lease) // nil: it does not stand still
+}
+
+func (s *standing) Lock(ctx context.Context, name string, opts ...locker.Option) (locker.Lease, error) {
+	l, err := s.Locker.Lock(ctx, name, opts...)
+	if err == nil && name == gate && s.still != nil {
+		s.still(l)
+	}
+	return l, err
+}
+
+// A reader has the gate, and may share the slot of another one. It stands still until it has lost the gate to a writer,
+// which waits for that slot. The reader does not wait behind the writer then.
+func TestReaderThatSharesDoesNotNeedTheGate(t *testing.T) {
+	stores(t, func(w *world) {
+		s := &standing{Locker: locker.Defaults(locker.TTL(ttl))(w.Client())}
+		rw := rwlock.New(s)
+		first := w.lock(rw.Shared())
+		ctx, leave := context.WithCancel(w.Context())
+		left := make(chan error)
+		go func() {
+			_, err := w.process().Exclusive().Lock(ctx, key)
+			left <- err
+		}()
+		time.Sleep(time.Second)
+		second, writes := w.waiting(rw.Shared()), make(chan locker.Lease, 1)
+		s.still = func(l locker.Lease) {
+			s.still = nil
+			if _, err := w.Calls.ForceRelease(w.Context(), gate, ""); err != nil {
+				w.Error(err)
+			}
+			go func() { writes <- w.lock(w.process().Exclusive()) }()
+			<-l.Done()
+			time.Sleep(time.Second) // the writer has the gate
+		}
+		leave()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			w.Error(err)
+		}
+		select {
+		case lease := <-second:
+			w.Unlock(first, lease)
+		case <-time.After(time.Minute):
+			w.Fatal("a reader and a writer wait for each other")
+		}
+		w.Unlock(<-writes)
+		w.empty()
+	})
+}

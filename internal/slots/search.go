@@ -28,7 +28,7 @@ const (
 type search struct {
 	group  *Group
 	caller context.Context
-	n      int // how many places are wanted
+	n      int // how many places are wanted; 0 once the Group has Enough
 
 	ctx context.Context // of the calls: ends when the search ends, or a lock is lost
 	end context.CancelCauseFunc
@@ -73,11 +73,13 @@ func (g *Group) search(ctx context.Context, n int, run func(s *search) error) (h
 	}
 	lost := context.Cause(s.ctx)
 	s.stop()
-	if err := s.lost(); err != nil {
-		return nil, err
-	}
-	if lost != nil && ending.Of(ctx) == nil {
-		return nil, lost
+	if s.n > 0 { // otherwise, the caller does not need the gates any more
+		if err := s.lost(); err != nil {
+			return nil, err
+		}
+		if lost != nil && ending.Of(ctx) == nil {
+			return nil, lost
+		}
 	}
 	if len(s.gates) > 0 {
 		s.settleLater()
@@ -271,6 +273,7 @@ func (s *search) wait(opts []locker.Option) error {
 		s.watch(l)
 	}
 	if s.group.Enough != nil && s.group.Enough() {
+		s.n = 0
 		return nil
 	}
 	ctx := s.ctx

@@ -42,8 +42,9 @@ type Group struct {
 	// that it always does.
 	Spare int
 
-	// Enough is nil, or reports to Lock, which has the gates then, that the caller needs no place any more. Lock returns
-	// none if so.
+	// Enough is nil, or reports to Lock, which has got the gates then, that the caller needs no place any more. Lock
+	// returns none if so, also if it has lost a gate by then. Enough is not called again: what the caller has instead may
+	// be what those wait for that have the gates now.
 	Enough func() bool
 
 	// Explain returns what it means for a call that a place, or a gate, was found held. The text of an error says that
