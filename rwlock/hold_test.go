@@ -281,6 +281,42 @@ func TestPanicWhileTheGateIsReleased(t *testing.T) {
 	})
 }
 
+// A reader that had to wait for the gate shares a slot. If a middleware panics while the gate is released, the call
+// panics, and leaves the slot to the others.
+func TestPanicOfAReaderThatShares(t *testing.T) {
+	stores(t, func(w *world) {
+		var panics atomic.Int64
+		rw := rwlock.New(panicking{Locker: locker.Defaults(locker.TTL(ttl))(w.Client()), panics: &panics, gates: true})
+		first := w.lock(rw.Shared())
+		w.Settle()
+		ctx, leave := context.WithCancel(w.Context())
+		left, panicked := make(chan error), make(chan any)
+		go func() {
+			_, err := w.process().Exclusive().Lock(ctx, key)
+			left <- err
+		}()
+		time.Sleep(time.Second)
+		go func() {
+			defer func() { panicked <- recover() }()
+			_, _ = rw.Shared().Lock(w.Context(), key)
+		}()
+		time.Sleep(time.Second)
+		panics.Store(1)
+		leave()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			w.Error(err)
+		}
+		if p := <-panicked; p != "boom" {
+			w.Errorf("the panic is %v", p)
+		}
+		if err := first.Err(); err != nil {
+			w.Error(err)
+		}
+		w.Unlock(first)
+		w.empty()
+	})
+}
+
 // A downgrade of a writer that has lost a slot says so, and leaves nothing.
 func TestDowngradeAfterALoss(t *testing.T) {
 	stores(t, func(w *world) {

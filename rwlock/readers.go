@@ -49,10 +49,13 @@ func (rw *RWLock) share(ctx context.Context, op, key string, get acquire) (locke
 		if waits, _ := f.call.Seen(false, 0); waits {
 			several.From(ctx).Wait()
 		}
+		k := rw.take(f)
 		if began && f.panicked != nil {
+			if k != nil { // others go on to share it
+				_ = newHold(rw, shared, key, nil, k).Unlock(ctx)
+			}
 			panic(f.panicked)
 		}
-		k := rw.take(f)
 		switch {
 		case k != nil && began && !f.shared: // whose lock has the hooks of this call
 			return newHold(rw, shared, key, nil, k), nil
