@@ -259,6 +259,52 @@ func TestAnswerIsLost(t *testing.T) {
 	}
 }
 
+// The answer to a claim is lost, and Per asks again. If the attempt is undone by then, it runs the tick. Otherwise it
+// finds the tick claimed, by itself or by another call, and does not say that all is well.
+func TestPerFindsItsOwnClaim(t *testing.T) {
+	for _, undo := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, time.Hour} {
+		t.Run(undo.String(), func(t *testing.T) {
+			backend := func() locker.Backend { return &unanswered{Backend: memory.NewBackend(), undo: undo} }
+			withFleet(t, backend, func(w *fleet) {
+				i := w.instance(0)
+				i.until(w.tick)
+				outcome, err := i.per(nil)
+				if undo < time.Hour {
+					w.is(once.Ran)(outcome, err)
+					w.want(1)
+					return
+				}
+				if outcome != once.Elsewhere || !errors.Is(err, once.ErrElsewhere) || !errors.Is(err, locker.ErrHeld) ||
+					!errors.Is(err, locker.ErrUnavailable) || strings.Contains(err.Error(), key+"@") {
+					w.Errorf("%s, %v", outcome, err)
+				}
+				w.want(0)
+			})
+		})
+	}
+}
+
+// The wall clock is set back while the store is down. The window ends as if it had not been.
+func TestClockIsSetBackWhileTheStoreIsDown(t *testing.T) {
+	withFleet(t, faulty, func(w *fleet) {
+		i := w.instance(0)
+		i.until(w.tick)
+		w.backend.(*lockertest.Store).Down()
+		time.AfterFunc(window+10*time.Second, w.backend.(*lockertest.Store).Up)
+		back := w.tick.Add(window / 2)
+		outcome, err := i.per(nil, once.Clock(func() time.Time {
+			if now := time.Now(); now.Before(back) {
+				return now
+			}
+			return time.Now().Add(-window / 2)
+		}))
+		if outcome != once.TooLate || !errors.Is(err, locker.ErrUnavailable) {
+			w.Errorf("%s, %v", outcome, err)
+		}
+		w.want(0)
+	})
+}
+
 // Errors name the key of the caller, and not the lock of the tick.
 func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
 	withFleet(t, faulty, func(w *fleet) {

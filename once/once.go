@@ -38,7 +38,9 @@ const (
 	Ran Outcome = "ran"
 
 	// Elsewhere means that another call has claimed the tick: f runs there, or has run, or was interrupted by a crash.
-	// The error is nil.
+	// The error is nil, unless the store could not be asked at first. Then it matches [ErrElsewhere] and
+	// locker.ErrUnavailable: what has claimed the tick may be an attempt of this call, whose answer was lost and which is
+	// not undone yet, so that nobody runs the tick.
 	Elsewhere Outcome = "elsewhere"
 
 	// TooLate means that the window was over before f could be called here. Whether the tick was run elsewhere is not
@@ -85,10 +87,10 @@ func Skew(d time.Duration) Option {
 func Per(
 	ctx context.Context, l locker.Locker, key string, tick time.Time, f func(ctx context.Context) error, opts ...Option,
 ) (Outcome, error) {
-	ran := false
+	ran, c := false, newClaim(tick, opts)
 	var err, down error
 	for {
-		err = locker.Do(ctx, claims{l, tick, opts}, key, func(ctx context.Context) error {
+		err = locker.Do(ctx, claims{l, c}, key, func(ctx context.Context) error {
 			ran = true
 			return f(ctx)
 		})
@@ -97,7 +99,7 @@ func Per(
 		}
 		down = err
 	}
-	if down != nil && errors.Is(err, ErrTooLate) {
+	if down != nil && !ran && (errors.Is(err, ErrTooLate) || errors.Is(err, ErrElsewhere)) {
 		err = &locker.Error{Op: "once", Key: key, Err: fmt.Errorf("%w: %w", reason(err), reason(down))}
 	}
 	switch {
@@ -106,7 +108,10 @@ func Per(
 	case errors.Is(err, ErrTooLate):
 		return TooLate, err
 	case errors.Is(err, ErrElsewhere):
-		return Elsewhere, nil
+		if down == nil {
+			err = nil
+		}
+		return Elsewhere, err
 	default:
 		return Failed, err
 	}
@@ -135,13 +140,12 @@ func reason(err error) error {
 // claims is the Locker that Per gives to locker.Do.
 type claims struct {
 	locker.Locker
-	tick time.Time
-	opts []Option
+	claim *claim
 }
 
 // Lock claims the tick. It overrides that of the Locker.
 func (c claims) Lock(ctx context.Context, key string, _ ...locker.Option) (locker.Lease, error) {
-	return Claim(ctx, c.Locker, key, c.tick, c.opts...)
+	return c.claim.acquire(ctx, c.Locker, key)
 }
 
 // Claim is the part of [Per] before f, for schedulers that call the job themselves. Whoever gets the lease runs the
@@ -153,7 +157,11 @@ func (c claims) Lock(ctx context.Context, key string, _ ...locker.Option) (locke
 func Claim(
 	ctx context.Context, l locker.Locker, key string, tick time.Time, opts ...Option,
 ) (locker.Lease, error) {
-	c := newClaim(tick, opts)
+	return newClaim(tick, opts).acquire(ctx, l, key)
+}
+
+// acquire makes an attempt to claim the tick.
+func (c *claim) acquire(ctx context.Context, l locker.Locker, key string) (locker.Lease, error) {
 	err := c.validate(key)
 	if err == nil {
 		err = c.late()
@@ -161,7 +169,7 @@ func Claim(
 	if err != nil {
 		return nil, &locker.Error{Op: "once", Key: key, Err: err}
 	}
-	lease, err := c.lock(ctx, l, name(key, tick))
+	lease, err := c.lock(ctx, l, name(key, c.tick))
 	switch {
 	case errors.Is(err, ErrElsewhere):
 		return nil, &locker.Error{Op: "once", Key: key, Err: err}
@@ -189,17 +197,17 @@ func name(key string, tick time.Time) string {
 	return key + "@" + tick.UTC().Format("2006-01-02T15:04:05.999Z")
 }
 
-// claim is one call of Claim.
+// claim is one call of Claim or Per.
 type claim struct {
 	options
-	tick  time.Time
-	began time.Time     // when the call began, by the monotonic clock
-	age   time.Duration // of the tick at that time, by the wall clock
+	tick   time.Time
+	looked time.Time     // at the clocks, by the monotonic clock
+	age    time.Duration // of the tick at that time
 }
 
 func newClaim(tick time.Time, opts []Option) *claim {
 	c := &claim{
-		options: options{window: DefaultWindow, skew: DefaultSkew, now: time.Now}, tick: tick, began: time.Now(),
+		options: options{window: DefaultWindow, skew: DefaultSkew, now: time.Now}, tick: tick, looked: time.Now(),
 	}
 	for _, opt := range opts {
 		opt(&c.options)
@@ -232,11 +240,11 @@ func (c *claim) validate(key string) error {
 // late returns an error if the window is over. It reads both clocks: the wall clock may have been set back since the
 // call began, and the monotonic clock stands still while the machine is suspended.
 func (c *claim) late() error {
-	age := max(c.wall(), c.age+time.Since(c.began))
-	if age <= c.window {
+	c.age, c.looked = max(c.wall(), c.age+time.Since(c.looked)), time.Now()
+	if c.age <= c.window {
 		return nil
 	}
-	return fmt.Errorf("%w: %v was %v ago, and the window is %v", ErrTooLate, c.tick, age.Round(time.Millisecond),
+	return fmt.Errorf("%w: %v was %v ago, and the window is %v", ErrTooLate, c.tick, c.age.Round(time.Millisecond),
 		c.window)
 }
 
