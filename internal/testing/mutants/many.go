@@ -53,7 +53,7 @@ var manyMutants = []mutant{
 		[]patch{{"alllease.go", "for calls.prompt.Len() == maxInFlight {", "for calls.slow < 0 {"}},
 		[]killer{test(".", "TestManyLocksAreAskedForInTurn")}},
 	{"many: calls for a store that hangs wait for each other",
-		[]patch{{"alllease.go", "				calls.tire(first)\n", ""}},
+		[]patch{{"alllease.go", "stalled = 100 * time.Millisecond", "stalled = 100 * time.Second"}},
 		[]killer{test(".", "TestManyLocksAreAskedForInTurn")}},
 	{"many: the parts are asked under the mutex",
 		[]patch{{"alllease.go", "	err := a.err\n	a.mu.Unlock()\n", "	defer a.mu.Unlock()\n	err := a.err\n"},
