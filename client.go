@@ -61,8 +61,8 @@ func NewClient(b Backend) *Client {
 	return c
 }
 
-// closes reports whether Close has begun. Leases are over from then on, although Close ends them one after the other, and
-// runs hooks meanwhile.
+// closes reports whether Close has begun. Leases are over from then on, although Close ends them one after the other,
+// and runs hooks meanwhile.
 func (c *Client) closes() bool {
 	select {
 	case <-c.closing:

@@ -65,14 +65,14 @@
 //     its TTL, and then wait behind those readers.
 //
 // So a writer that waits for slots is overtaken by newcomers that share one for 50 ms and two round trips, on NATS and
-// stores of records for half a second. It waits for as long as the last of them holds the slot. On Redlock, the answer of a node may come too
-// late to count, so it may take 50 ms more.
+// stores of records for half a second. It waits for as long as the last of them holds the slot. On Redlock, the answer
+// of a node may come too late to count, so it may take 50 ms more.
 //
 // Each reader has a Lease of its own. The slot is released when the last one unlocks, and lost for all when it is lost.
 // Readers that share a slot have the same owner value and the same fencing token.
 //
-// At most 64 slots are read at once in the whole fleet. More processes than that wait. The number is a constant, because
-// programs that disagree would not exclude each other.
+// At most 64 slots are read at once in the whole fleet. More processes than that wait. The number is a constant,
+// because programs that disagree would not exclude each other.
 //
 // Calls with options and locks of LockAll have slots of their own, and so have all calls if the Locker below has
 // NoRenewal, MaxHold or MinHold as defaults, because these count from the acquisition. Set what all readers need, such

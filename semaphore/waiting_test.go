@@ -2,6 +2,7 @@ package semaphore_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,14 +15,16 @@ import (
 func TestDeadWaiterKeepsOthersForTheTTLOfTheGate(t *testing.T) {
 	stores(t, func(w *world) {
 		const n = 3
+		type kind = func(s *semaphore.Semaphore) *semaphore.Semaphore
+		one := func(s *semaphore.Semaphore) *semaphore.Semaphore { return s }
 		for name, tt := range map[string]struct {
 			held int // permits, while it waits
 			opts []locker.Option
-			of   func(s *semaphore.Semaphore) *semaphore.Semaphore
+			of   kind
 		}{
-			"one permit":   {n, nil, func(s *semaphore.Semaphore) *semaphore.Semaphore { return s }},
-			"a long TTL":   {n, []locker.Option{locker.TTL(time.Minute)}, func(s *semaphore.Semaphore) *semaphore.Semaphore { return s }},
-			"no renewal":   {n, []locker.Option{locker.NoRenewal()}, func(s *semaphore.Semaphore) *semaphore.Semaphore { return s }},
+			"one permit":   {n, nil, one},
+			"a long TTL":   {n, []locker.Option{locker.TTL(time.Minute)}, one},
+			"no renewal":   {n, []locker.Option{locker.NoRenewal()}, one},
 			"many permits": {1, nil, func(s *semaphore.Semaphore) *semaphore.Semaphore { return s.Weight(n) }},
 			"many, and a long TTL": {1, []locker.Option{locker.TTL(time.Minute), locker.NoRenewal()},
 				func(s *semaphore.Semaphore) *semaphore.Semaphore { return s.Weight(n) }},
@@ -31,7 +34,7 @@ func TestDeadWaiterKeepsOthersForTheTTLOfTheGate(t *testing.T) {
 			over := make(chan struct{})
 			go func() {
 				defer close(over)
-				opts := append(tt.opts, locker.Label("dies"))
+				opts := slices.Concat(tt.opts, []locker.Option{locker.Label("dies")})
 				if lease, err := tt.of(semaphore.New(w.Client(), n)).Lock(ctx, key, opts...); err == nil {
 					w.Errorf("%s: the dead caller has %v", name, lease)
 				}

@@ -121,7 +121,8 @@ func private(dir fs.FileInfo) error {
 func (s *Store) Examine(context.Context) []inspect.Finding {
 	f := inspect.Finding{Check: "directory", Level: inspect.OK, Text: s.dir}
 	if layered(s.root) {
-		f.Level, f.Text = inspect.Warn, s.dir+" is on an overlay, as the layer of a container is: other containers do not see it"
+		f.Level = inspect.Warn
+		f.Text = s.dir + " is on an overlay, as the layer of a container is: other containers do not see it"
 		f.Fix = "mount a volume there, if locks are for several containers"
 	}
 	return []inspect.Finding{f}

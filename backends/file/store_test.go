@@ -131,8 +131,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// A record of another kernel may be of this machine before a restart, or of another one that goes on: a volume has moved.
-// Its time counts from the first look, also for processes that look once.
+// A record of another kernel may be of this machine before a restart, or of another one that goes on: a volume has
+// moved. Its time counts from the first look, also for processes that look once.
 func TestRecordOfAnotherKernel(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "locks")
 	const ttl = 100 * time.Millisecond

@@ -271,8 +271,8 @@ func (g *Group) first(ctx context.Context, n int, opts []locker.Option) (*Held, 
 	return nil, g.keptLost()
 }
 
-// Taken reports whether somebody has the gate, or does not answer that nobody has it. The caller has the given place. So
-// the step that asks for this place, behind the gate, acquires nothing.
+// Taken reports whether somebody has the gate, or does not answer that nobody has it. The caller has the given place.
+// So the step that asks for this place, behind the gate, acquires nothing.
 func (g *Group) Taken(ctx context.Context, gate string, place int) bool {
 	own := g.Slots[place]
 	ask := locker.Many{Keys: []string{own}, N: 1, Gates: []string{gate}}
@@ -318,7 +318,8 @@ func (g *Group) step(ctx context.Context, n int, gates []string, opts []locker.O
 	for i, name := range g.Slots {
 		numbers[name] = i
 	}
-	leases, err := locker.TryLockMany(ctx, g.Locker, locker.Many{Keys: keys, N: n, Gates: gates, Spare: g.spare(keys)}, slotOptions(opts)...)
+	many := locker.Many{Keys: keys, N: n, Gates: gates, Spare: g.spare(keys)}
+	leases, err := locker.TryLockMany(ctx, g.Locker, many, slotOptions(opts)...)
 	if err != nil {
 		var of *locker.Error
 		if len(keys) < len(g.Slots) && errors.Is(err, locker.ErrHeld) && ending.Of(ctx) == nil && errors.As(err, &of) &&

@@ -48,7 +48,7 @@ func serves(t testing.TB, open opener) bool {
 	if addr == "" {
 		return false
 	}
-	conn, err := net.Dial("tcp", addr)
+	conn, err := net.Dial("tcp", addr) //nolint:gosec // it is that of the test that has started this process
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,5 +238,5 @@ func again(t testing.TB, name string) *exec.Cmd {
 			args = append(args, "-"+f.Name+"="+f.Value.String())
 		}
 	})
-	return exec.Command(binary, append(args, flag.Args()...)...) //nolint:gosec // it is this binary
+	return exec.Command(binary, append(args, flag.Args()...)...)
 }

@@ -92,7 +92,7 @@ func steps(ctx context.Context, s record.Store, name, version string, text []byt
 
 // put writes whatever is there.
 func put(ctx context.Context, s record.Store, name string, text []byte) {
-	for err := error(record.ErrConflict); errors.Is(err, record.ErrConflict); {
+	for err := record.ErrConflict; errors.Is(err, record.ErrConflict); {
 		_, version, _ := s.Get(ctx, name)
 		if version == "" {
 			_, err = s.Create(ctx, name, text)

@@ -53,8 +53,8 @@ var all = []trial{
 	{"places", "the same of 16 processes with permits, readers and writers, for that long, or for 100000 acquisitions, " +
 		"with fewer writers",
 		everystore, "-v -run TestPlaces ./soak", "LOCKER_SOAK_PLACES", "10m", "LOCKER_SOAK_ONLY"},
-	{"upgrade", "the soak with programs of the last release, or of d13e3dc until there is one, beside those of this tree; " +
-		"LOCKER_UPGRADE_FROM names another commit",
+	{"upgrade", "the soak with programs of the last release, or of d13e3dc until there is one, beside those of this " +
+		"tree; LOCKER_UPGRADE_FROM names another commit",
 		everystore, "-v -run TestUpgrade ./soak", "LOCKER_UPGRADE", "1m", "LOCKER_SOAK_ONLY"},
 	{"postgres-failovers", "primaries of PostgreSQL die under load, and synchronous standbys take over; 15 s each",
 		"backends/postgres", "-v -parallel 3 -run TestFailover/synchronous .", "LOCKER_POSTGRES_FAILOVERS", "60", ""},
