@@ -240,7 +240,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	if err := ending.Of(ctx); err != nil {
 		return nil, err
 	}
-	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
+	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.keeps()}
 	trace := lockertrace.From(ctx)
 	if queue != nil && queue.shares(o, o.local(ctx)) {
 		req.Fences = MaxFences

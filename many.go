@@ -164,7 +164,7 @@ func (c *Client) attemptMany(ctx context.Context, m Many, o options) ([]Lease, e
 	}
 	reqs := make([]Request, len(m.Keys))
 	for i, key := range m.Keys {
-		reqs[i] = Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
+		reqs[i] = Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.keeps()}
 	}
 	trace := lockertrace.From(ctx)
 	start := time.Now()

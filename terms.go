@@ -42,6 +42,14 @@ func (c *Client) waiting(ctx context.Context, key string, o options) options {
 	return o
 }
 
+// keeps returns the MinHold that a store has to know of: of a lock that is needed for longer later, the later one.
+func (o options) keeps() time.Duration {
+	if o.asked != nil {
+		return o.asked.minHold
+	}
+	return o.minHold
+}
+
 // Begin makes the lease what its caller has asked for, once it has all locks that it waits for. Times count from now.
 // Package slots looks for it behind middleware, as [Verify] looks for the lease.
 func (l *lease) Begin(ctx context.Context) error {

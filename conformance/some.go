@@ -42,8 +42,8 @@ var someProperties = []property[Harness]{
 		"SomeGateOpensWhenManyAreFree",
 		"AcquireSome does not count the gates while spare locks are free beside those that it acquires, and counts them " +
 			"while fewer are.",
-		"Each caller that waits at the gate needs some round trips: after a burst, newcomers that wait behind it come faster " +
-			"than they leave, and wait for ever although locks are free.",
+		"Each caller that waits at the gate needs some round trips: after a burst, newcomers that wait behind it come " +
+			"faster than they leave, and wait for ever although locks are free.",
 		someGateOpensWhenManyAreFree,
 	},
 	{

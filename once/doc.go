@@ -84,8 +84,8 @@
 // store, or remove the records of ticks that are older than the window. Window and skew together are less than 23
 // hours, and 3 % less than the TTL that a restart guard allows.
 //
-// On stores of records (files, S3, DynamoDB, Kubernetes, MySQL) each tick leaves a record for good: a job a minute leaves
-// 525,600 a year. Those of files may be removed while no program runs.
+// On stores of records (files, S3, DynamoDB, Kubernetes, MySQL) each tick leaves a record for good: a job a minute
+// leaves 525,600 a year. Those of files may be removed while no program runs.
 //
 // Instances with different windows do not agree on when a lock may end. Change the key together with the window, or
 // restart all instances between two ticks.

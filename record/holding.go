@@ -75,8 +75,8 @@ func (h *holding) length(now time.Time, own entry) int64 {
 // errReleased means that an earlier release has released the lock.
 var errReleased = errors.New("released before")
 
-// errOthers means that a release was answered with a conflict, and that so many others have had the lock since that their
-// record does not tell whether it was executed.
+// errOthers means that a release was answered with a conflict, and that so many others have had the lock since that
+// their record does not tell whether it was executed.
 var errOthers = errors.New("others have had the lock since")
 
 // change replaces the owner's record by what next makes of it. If the record is another one, change reads it, and tries

@@ -269,8 +269,8 @@ func (rw *RWLock) look(ctx context.Context, key string, k *locks) *locks {
 
 // isClosed reports whether newcomers must not share k without the gate, because others wait for the key. Whoever waits
 // for slots has the gate. If it has the intent lock, too, it is a writer, or waits beside an upgradeable holder. A
-// reader that waits, because all slots are taken, gains nothing if newcomers wait as well. But it would wait for ever if
-// those that have slots shared them for ever, so its turn comes when the gate was taken for the TTL of the slot.
+// reader that waits, because all slots are taken, gains nothing if newcomers wait as well. But it would wait for ever
+// if those that have slots shared them for ever, so its turn comes when the gate was taken for the TTL of the slot.
 func (rw *RWLock) isClosed(ctx context.Context, key string, k *locks) bool {
 	g := rw.group(key)
 	taken, now := g.Taken(ctx, name(key, "gate"), k.number), time.Now()

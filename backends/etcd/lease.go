@@ -72,10 +72,15 @@ func (n *numbers) skip(id clientv3.LeaseID) {
 
 // lease makes a lease for d from now, which a number of entries are to have.
 func (b *backend) lease(ctx context.Context, d time.Duration, entries int) (*lease, error) {
+	return b.numbered(ctx, b.numbers.next(), d, entries)
+}
+
+// numbered is lease with a number that was drawn before.
+func (b *backend) numbered(ctx context.Context, id int64, d time.Duration, entries int) (*lease, error) {
 	if ctx.Err() != nil {
 		return nil, unavailable(ctx, ctx.Err()) // nothing was sent
 	}
-	l := &lease{id: clientv3.LeaseID(b.numbers.next()), asks: seconds(d), sent: time.Now()}
+	l := &lease{id: clientv3.LeaseID(id), asks: seconds(d), sent: time.Now()}
 	l.entries.Store(int32(entries))
 	err := b.grant(ctx, int64(l.id), l.asks)
 	switch {

@@ -97,6 +97,7 @@ func (b *backend) attached(l *lease, m *move, resp *pb.TxnResponse) error {
 		return nil
 	}
 	b.leave(h.refused(l))
+	b.numbers.skip(clientv3.LeaseID(kvs[0].Lease)) // it may be of another backend: the next move has effect
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, errors.New("a later request has moved the lock's entry"))
 }
 
@@ -168,9 +169,11 @@ func (b *backend) runRounds() {
 		var all sync.WaitGroup
 		for _, moves := range bySeconds {
 			all.Add(1)
+			// A round that stalls must not get a number above that of a later one, which may have been answered.
+			number := b.numbers.next()
 			r.tasks.Go(func() {
 				defer all.Done()
-				b.round(moves)
+				b.round(number, moves)
 			})
 		}
 		r.tasks.Go(func() {
@@ -185,8 +188,8 @@ func (b *backend) runRounds() {
 	}
 }
 
-// round makes a lease, and moves entries to it.
-func (b *backend) round(moves []*move) {
+// round makes a lease with the given number, and moves entries to it.
+func (b *backend) round(number int64, moves []*move) {
 	fail := func(err error) {
 		for _, m := range moves {
 			m.outcome <- err
@@ -199,7 +202,7 @@ func (b *backend) round(moves []*move) {
 		return
 	}
 	defer cancel()
-	l, err := b.lease(ctx, ttl, len(moves))
+	l, err := b.numbered(ctx, number, ttl, len(moves))
 	if err != nil {
 		fail(err)
 		return

@@ -105,8 +105,8 @@ func (r *Relay) Hang() (resume func()) {
 	return func() { r.Set(func() { r.hung = false }) }
 }
 
-// Strand keeps the connections that there are open, and passes nothing on, as a router does that has forgotten them. New
-// connections work.
+// Strand keeps the connections that there are open, and passes nothing on, as a router does that has forgotten them.
+// New connections work.
 func (r *Relay) Strand() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
