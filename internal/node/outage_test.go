@@ -46,7 +46,7 @@ func TestWhoWaitsIsToldOfTheLastContact(t *testing.T) {
 				b := x.client()
 				first := b.lockFor(12*time.Second, locker.Patience(time.Minute))
 				first.waits(50 * time.Millisecond)
-				behind := b.lockFor(10 * time.Second)
+				behind := b.lockFor(10*time.Second, locker.Patience(time.Minute)) // each caller has its own
 				alone := x.client().lockFor(5 * time.Second) // of a Client that still reaches the server
 				behind.waits(time.Second)
 				b.inject(func(string) fault { return f })
