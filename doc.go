@@ -1,6 +1,6 @@
 // Package locker provides distributed locks. The same program runs on one Redis server, behind sentinels, on a Redis
-// Cluster, on a Redlock of several servers, on etcd, PostgreSQL, NATS, S3, DynamoDB, Kubernetes or MySQL, or on locks in
-// files or in memory.
+// Cluster, on a Redlock of several servers, on etcd, PostgreSQL, NATS, S3, DynamoDB, Kubernetes or MySQL, or on locks
+// in files or in memory.
 //
 //	l := single.New(goredis.New(rdb)) // or memory.New, redlock.New, or config.Open with a URL
 //	defer l.Close()

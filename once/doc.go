@@ -48,10 +48,10 @@
 //     needs for that. An operator who releases the lock of a tick allows it to be run again. So does, on backends/file,
 //     a power cut soon after the job.
 //
-// It is called at least once if an instance is there within the window, can reach the store before it ends, and does not
-// crash in that moment. Per asks again while it cannot reach the store. [Claim] does not. If the answer to an attempt
-// was lost, and the attempt is not undone within two seconds after that, Per returns [Elsewhere] with an error, and
-// perhaps nobody runs the tick. What is not promised:
+// It is called at least once if an instance is there within the window, can reach the store before it ends, and does
+// not crash in that moment. Per asks again while it cannot reach the store. [Claim] does not. If the answer to an
+// attempt was lost, and the attempt is not undone within two seconds after that, Per returns [Elsewhere] with an error,
+// and perhaps nobody runs the tick. What is not promised:
 //
 //   - A tick is not run again after a crash in the middle of the job, nor if the job returns an error. Nor if an
 //     instance has claimed it and stood still until the window was over.

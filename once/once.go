@@ -76,14 +76,14 @@ func Skew(d time.Duration) Option {
 
 // Per calls f, unless another call for the same key and tick has been granted the right to do so, in this process or in
 // another one that uses the same store. tick is the time that the schedule names, and not the time of the call. It must
-// be a whole millisecond, because a time of the clock would be another tick on each instance, and not further ahead than
-// the skew or a second. Otherwise the error matches locker.ErrInvalid.
+// be a whole millisecond, because a time of the clock would be another tick on each instance, and not further ahead
+// than the skew or a second. Otherwise the error matches locker.ErrInvalid.
 //
 // The context of f ends with ctx and when the lock of the tick is lost, as that of locker.Do does. If f panics, the
 // tick stays claimed.
 //
-// A call that finds the tick claimed looks again for up to a second before it returns. If the store cannot be asked, Per
-// asks again each second, until the window is over. It returns sooner with [Failed] if ctx ends.
+// A call that finds the tick claimed looks again for up to a second before it returns. If the store cannot be asked,
+// Per asks again each second, until the window is over. It returns sooner with [Failed] if ctx ends.
 func Per(
 	ctx context.Context, l locker.Locker, key string, tick time.Time, f func(ctx context.Context) error, opts ...Option,
 ) (Outcome, error) {

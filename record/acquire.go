@@ -101,8 +101,8 @@ func (a *attempt) run(ctx context.Context) (locker.Grant, error) {
 	}
 }
 
-// maxDenied is how many times in a row a store may say that there is no record, and refuse to create it because there is
-// one. If others create and delete it, that may be so, but not often.
+// maxDenied is how many times in a row a store may say that there is no record, and refuse to create it because there
+// is one. If others create and delete it, that may be so, but not often.
 const maxDenied = 8
 
 var errDenied = fmt.Errorf("%w: the store refuses to create the record, because there is one, and says that there is "+

@@ -294,8 +294,8 @@ func TestOwnReleaseIsNoLoss(t *testing.T) {
 	}
 }
 
-// The record tells whether a release was executed, after some other owners, too. After more of them, Unlock says that the
-// outcome is unknown, and not that the lock was lost, also if its time is over when the answer comes.
+// The record tells whether a release was executed, after some other owners, too. After more of them, Unlock says that
+// the outcome is unknown, and not that the lock was lost, also if its time is over when the answer comes.
 func TestReleaseBeforeManyOthersIsNoLoss(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Minute, 600 * time.Millisecond} {
 		for others := 1; others <= 20; others++ {

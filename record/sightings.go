@@ -55,8 +55,8 @@ func (b *Backend) stamp(c *content) {
 
 // counts returns from when the length of a record counts that was read: from when it was seen, or, by the clock, from
 // when it was written, if that was before. Either is safe: neither begins before the owner counts. If somebody has set
-// the clock back, as by restoring a machine beside its disk, a record ends too late on it, and watching bounds that. The
-// clock is read before that of package time: a pause in between delays.
+// the clock back, as by restoring a machine beside its disk, a record ends too late on it, and watching bounds that.
+// The clock is read before that of package time: a pause in between delays.
 //
 // A record of another clock was written before a restart of this machine, or by another machine, which may go on: a
 // volume can move to the next machine while the first one is only cut off. Nothing tells the two apart for sure: clones

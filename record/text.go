@@ -84,9 +84,9 @@ func (c *content) before() string {
 	return strings.TrimSuffix(strings.Join(all[:min(maxOver, len(all))], ","), ",")
 }
 
-// follows reports whether the lock of one of the last owners was written over the record with that nonce. known is false
-// if another one may have been as well, because more owners have followed than the record tells of. since is the Over of
-// the record that the lock would have been written over.
+// follows reports whether the lock of one of the last owners was written over the record with that nonce. known is
+// false if another one may have been as well, because more owners have followed than the record tells of. since is the
+// Over of the record that the lock would have been written over.
 func (c *content) follows(nonce, since string) (follows, known bool) {
 	all := strings.Split(c.Over, ",")
 	for _, n := range all {

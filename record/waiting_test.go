@@ -24,7 +24,8 @@ func TestErrorOfAFirstLook(t *testing.T) {
 		for _, age := range []time.Duration{1, 12 * time.Millisecond} {
 			_, err := l.TryLock(t.Context(), "k")
 			var held *locker.HeldError
-			if !errors.As(err, &held) || held.Seen != age || !strings.Contains(err.Error(), "ago; from a dead holder it can be") {
+			if !errors.As(err, &held) || held.Seen != age ||
+				!strings.Contains(err.Error(), "ago; from a dead holder it can be") {
 				t.Errorf("%v, expected that it was first seen %v ago", err, age)
 			}
 			time.Sleep(12 * time.Millisecond)

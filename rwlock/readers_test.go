@@ -193,8 +193,9 @@ func (t telling) TryLock(ctx context.Context, key string, opts ...locker.Option)
 	return wrapping{told{wrapping{lease}, t.wanted}}, nil
 }
 
-// While nobody waits for the key, newcomers share a slot, whatever its lease tells and however long they do. If a writer
-// waits, they overtake it for as long as its wait is not known: for a twentieth of the TTL or half a second at most.
+// While nobody waits for the key, newcomers share a slot, whatever its lease tells and however long they do. If a
+// writer waits, they overtake it for as long as its wait is not known: for a twentieth of the TTL or half a second at
+// most.
 func TestNewcomersShareUntilAWriterWaits(t *testing.T) {
 	stores(t, func(w *world) {
 		silent, told := make(chan struct{}), make(chan struct{})

@@ -9,8 +9,8 @@ import (
 	"github.com/golocker/locker/rwlock"
 )
 
-// A caller dies while it waits, and those that have the key leave. Others wait for the TTL of the gate then, and not for
-// that of the dead caller, although a writer that dies has all slots but one.
+// A caller dies while it waits, and those that have the key leave. Others wait for the TTL of the gate then, and not
+// for that of the dead caller, although a writer that dies has all slots but one.
 func TestDeadWaiterKeepsOthersForTheTTLOfTheGate(t *testing.T) {
 	stores(t, func(w *world) {
 		for name, tt := range map[string]struct {

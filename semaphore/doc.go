@@ -32,8 +32,8 @@
 // MaxHold, MinHold and the TTL without renewal count from when a caller has all permits that it wants. While it waits,
 // the gate and the permits that it has are renewed, and have a TTL of three seconds or less, so that it keeps others
 // out for no longer if it dies, whatever its own TTL is. On stores of records, this is at least ten times the pause
-// between two looks, ten seconds on most, because renewals have a price there. The queue of a store may take some seconds more
-// to pass over a dead caller, as for any lock.
+// between two looks, ten seconds on most, because renewals have a price there. The queue of a store may take some
+// seconds more to pass over a dead caller, as for any lock.
 //
 // All holders learn from locker.Wanted that somebody waits, although one permit is enough. All names have the same hash
 // slot of a Redis Cluster.

@@ -42,8 +42,8 @@ func (s *Semaphore) Lock(ctx context.Context, key string, opts ...locker.Option)
 }
 
 // TryLock makes one attempt to acquire a permit of key. The lease is a [*Permit]. If no permit is free, or if others
-// wait for one and less than a quarter is free beside what is wanted, the error matches locker.ErrHeld. It may then be a
-// *locker.HeldError that describes one of the holders of permits, or the caller that waits in front of the others,
+// wait for one and less than a quarter is free beside what is wanted, the error matches locker.ErrHeld. It may then be
+// a *locker.HeldError that describes one of the holders of permits, or the caller that waits in front of the others,
 // which holds the gate.
 //
 // If the store cannot acquire a free permit in one step, TryLock asks for one permit after the other, in random order,

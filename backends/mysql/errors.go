@@ -24,15 +24,16 @@ var readOnly = map[uint16]bool{optionPrevents: true, logsStatements: true, 1792:
 
 // advice says what to do about errors of the server.
 var advice = map[uint16]string{
-	1040:           "raise max_connections of the server, or lower max_conns",
-	1044:           "grant the user its rights on this database, or name another",
-	1045:           "check the user and the password",
-	1047:           "this node of a Galera cluster has lost the others, or is joining them: use another",
-	1049:           "name a database that exists, or create it",
-	1054:           "this table is not one of locks: name another",
-	1129:           "execute FLUSH HOSTS on the server, and raise max_connect_errors: connections to it were cut off",
-	1142:           "the user needs the rights to SELECT, INSERT and UPDATE on the table, which has to exist",
-	1205:           "another session has locked the row or the table: look for a transaction that is not committed, or a backup",
+	1040: "raise max_connections of the server, or lower max_conns",
+	1044: "grant the user its rights on this database, or name another",
+	1045: "check the user and the password",
+	1047: "this node of a Galera cluster has lost the others, or is joining them: use another",
+	1049: "name a database that exists, or create it",
+	1054: "this table is not one of locks: name another",
+	1129: "execute FLUSH HOSTS on the server, and raise max_connect_errors: connections to it were cut off",
+	1142: "the user needs the rights to SELECT, INSERT and UPDATE on the table, which has to exist",
+	1205: "another session has locked the row or the table: look for a transaction that is not committed, or a " +
+		"backup",
 	logsStatements: "set binlog_format to ROW, or to MIXED: a replica misses these statements",
 	optionPrevents: writable, 1792: writable, 1836: writable,
 }

@@ -51,8 +51,8 @@ type Store struct {
 
 // NewStore returns the Store of the rows of a table. The connections of db stay the caller's. On a Galera cluster,
 // wsrep_sync_wait has to be 7. Without innodb_lock_wait_timeout=2 and lock_wait_timeout=2, which are parameters of the
-// driver, too, sessions of requests that were given up go on for 50 seconds while a transaction has locked a row, and may
-// use up the connections of the server. The parameter interpolateParams saves a round trip for each request.
+// driver, too, sessions of requests that were given up go on for 50 seconds while a transaction has locked a row, and
+// may use up the connections of the server. The parameter interpolateParams saves a round trip for each request.
 //
 // It sends nothing. The first request finds out whether the sessions commit each statement, and on Galera whether
 // they wait for other nodes. If not, requests fail.
@@ -69,15 +69,16 @@ func quoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``
 // sql returns a statement about the table.
 func (s *Store) sql(statement string) string { return strings.Replace(statement, "@table", s.table, 1) }
 
-// unfit is an expression that is 0 if the server may hold locks, and the number of an error otherwise. A server may become
-// a replica at any time, so each statement has the expression.
+// unfit is an expression that is 0 if the server may hold locks, and the number of an error otherwise. A server may
+// become a replica at any time, so each statement has the expression.
 //
-// A server that is read only refuses the statements of most users, but not those of one who has the right to write there
-// nevertheless: such a replica would grant locks beside its primary. MySQL's super_read_only switches read_only on, too.
+// A server that is read only refuses the statements of most users, but not those of one who has the right to write
+// there nevertheless: such a replica would grant locks beside its primary. MySQL's super_read_only switches read_only
+// on, too.
 //
 // A binary log of statements would have the replicas execute the texts, and what unfit is there, where read_only is on:
-// they would miss all writes, and once one is the primary, it would grant the locks again. The formats ROW and MIXED log
-// the rows of a statement that has such variables.
+// they would miss all writes, and once one is the primary, it would grant the locks again. The formats ROW and MIXED
+// log the rows of a statement that has such variables.
 const unfit = "CASE WHEN CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF') THEN 1290 " +
 	"WHEN CAST(@@global.log_bin AS CHAR) NOT IN ('0', 'OFF') AND @@session.binlog_format = 'STATEMENT' THEN 1598 " +
 	"ELSE 0 END"

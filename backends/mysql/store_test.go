@@ -296,11 +296,17 @@ func testPrivilegedUsersOfAReplica(t *testing.T, _ *mariadbtest.Server) {
 		for range 2 {
 			run(t, db, "SET GLOBAL read_only = ON")
 			for what, call := range map[string]func() error{
-				"Get":                     func() error { _, _, err := store.Get(t.Context(), "k"); return err },
-				"Get of nothing":          func() error { _, _, err := store.Get(t.Context(), "l"); return err },
-				"Create":                  func() error { _, err := store.Create(t.Context(), "l", []byte("{}")); return err },
-				"Replace":                 func() error { _, err := store.Replace(t.Context(), "k", version, []byte("{}")); return err },
-				"Replace of a wrong text": func() error { _, err := store.Replace(t.Context(), "k", "no", []byte("{}")); return err },
+				"Get":            func() error { _, _, err := store.Get(t.Context(), "k"); return err },
+				"Get of nothing": func() error { _, _, err := store.Get(t.Context(), "l"); return err },
+				"Create":         func() error { _, err := store.Create(t.Context(), "l", []byte("{}")); return err },
+				"Replace": func() error {
+					_, err := store.Replace(t.Context(), "k", version, []byte("{}"))
+					return err
+				},
+				"Replace of a wrong text": func() error {
+					_, err := store.Replace(t.Context(), "k", "no", []byte("{}"))
+					return err
+				},
 			} {
 				err := call()
 				if err == nil || errors.Is(err, record.ErrConflict) || !strings.Contains(err.Error(), "name the primary") {
@@ -318,8 +324,8 @@ func testPrivilegedUsersOfAReplica(t *testing.T, _ *mariadbtest.Server) {
 	}
 }
 
-// A server does not notice that a request was given up that waits for a row. Its session ends soon nevertheless, so that
-// those who wait for a lock do not use up the connections of the server while somebody's transaction is open.
+// A server does not notice that a request was given up that waits for a row. Its session ends soon nevertheless, so
+// that those who wait for a lock do not use up the connections of the server while somebody's transaction is open.
 func testSessionsThatWaitForARowEnd(t *testing.T, s *mariadbtest.Server) {
 	db := pool(t, s.URL(mariadbtest.Database))
 	table := newTable(t, db)

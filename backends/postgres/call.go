@@ -42,11 +42,11 @@ func request[T any](
 	}
 }
 
-// exchange sends a statement over conn, which it gives back to the pool, and reads its row. It does not end with ctx. If
-// no answer comes within limit, the connection is lost.
+// exchange sends a statement over conn, which it gives back to the pool, and reads its row. It does not end with ctx.
+// If no answer comes within limit, the connection is lost.
 func exchange[T any](
-	ctx context.Context, b *backend, limit time.Duration, conn *pgxpool.Conn, read func(row pgx.Row) (T, error), sql string,
-	args ...any,
+	ctx context.Context, b *backend, limit time.Duration, conn *pgxpool.Conn, read func(row pgx.Row) (T, error),
+	sql string, args ...any,
 ) (T, error) {
 	defer conn.Release()
 	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
@@ -60,9 +60,9 @@ func exchange[T any](
 // connection takes a connection of the pool. If there is none within limit, the error says which it waited for: a
 // server, or other users of the pool.
 //
-// It returns when ctx ends, but its deadline is not for the pool. The pool asks a connection that was idle whether it is
-// there, and closes it if no answer comes by the deadline. So each call with a short one would cost a connection of a
-// server that is slow, and make it slower.
+// It returns when ctx ends, but its deadline is not for the pool. The pool asks a connection that was idle whether it
+// is there, and closes it if no answer comes by the deadline. So each call with a short one would cost a connection of
+// a server that is slow, and make it slower.
 func (b *backend) connection(ctx context.Context, limit time.Duration) (*pgxpool.Conn, error) {
 	taking, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()

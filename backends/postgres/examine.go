@@ -88,7 +88,8 @@ func (h health) findings(schema string) (all []inspect.Finding) {
 	}
 	switch {
 	case len(h.Missing) > 0:
-		add("tables", inspect.Fail, oldSchema, "schema %s lacks the functions %s, or has old ones", schema, strings.Join(h.Missing, ", "))
+		add("tables", inspect.Fail, oldSchema,
+			"schema %s lacks the functions %s, or has old ones", schema, strings.Join(h.Missing, ", "))
 	case !h.Schema:
 		add("rights", inspect.Fail, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", schema, h.User),
 			"user %s may not use the schema %s", h.User, schema)

@@ -44,8 +44,8 @@ type change struct {
 // alone, too.
 type joiner struct {
 	tasks *sync.WaitGroup
-	// connect takes a connection within limit. The function that it returns is called once, gives the connection back, and sends the
-	// changes, if there are any.
+	// connect takes a connection within limit. The function that it returns is called once, gives the connection back, and
+	// sends the changes, if there are any.
 	connect func(limit time.Duration) (send func(all []*change) ([]*string, error), err error)
 	timeout time.Duration
 	most    int // connections that there can be

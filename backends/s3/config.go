@@ -183,8 +183,9 @@ func (s *Config) transport(loaded aws.Config) *http.Transport {
 	return t
 }
 
-// leaving is a transport that, when a request was not answered in time, leaves the connections that no request uses, too:
-// the network may have forgotten them all. Otherwise a lock could be lost by renewals that try one after the other.
+// leaving is a transport that, when a request was not answered in time, leaves the connections that no request uses,
+// too: the network may have forgotten them all. Otherwise a lock could be lost by renewals that try one after the
+// other.
 type leaving struct{ *http.Transport }
 
 // RoundTrip implements http.RoundTripper.

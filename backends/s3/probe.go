@@ -92,7 +92,8 @@ func textOf(raced time.Time) []byte {
 	return text
 }
 
-// recent reports whether the races of the text have succeeded a short time ago. A time to come is that of a wrong clock.
+// recent reports whether the races of the text have succeeded a short time ago. A time to come is that of a wrong
+// clock.
 func recent(text []byte) bool {
 	var p probed
 	age := time.Duration(-1)
@@ -172,9 +173,9 @@ func (s *Store) race(ctx context.Context, version string) (next string, limited 
 	}
 	switch {
 	case accepted > 1:
-		return "", false, fmt.Errorf("the server ignores the condition %s, or compares and writes in two steps: of %d writes "+
-			"of %s with the same one, which were sent at the same time, it has accepted %d, so %s", header(version), racers,
-			s.probeURL(), accepted, useAnother)
+		return "", false, fmt.Errorf("the server ignores the condition %s, or compares and writes in two steps: of %d "+
+			"writes of %s with the same one, which were sent at the same time, it has accepted %d, so %s", header(version),
+			racers, s.probeURL(), accepted, useAnother)
 	case accepted == 1:
 		return next, limited, nil
 	case refused == 0:
@@ -186,15 +187,16 @@ func (s *Store) race(ctx context.Context, version string) (next string, limited 
 	case next == "":
 		return "", false, fmt.Errorf("%s was written and is not there: see what deletes objects", s.probeURL())
 	case next == version:
-		return "", false, fmt.Errorf("the server refuses every write with the condition If-Match: it has refused %d writes of "+
-			"%s with the ETag %s, which the object still has, so no lock could be renewed or released. See whether a proxy "+
+		return "", false, fmt.Errorf("the server refuses every write with the condition If-Match: it has refused %d writes "+
+			"of %s with the ETag %s, which the object still has, so no lock could be renewed or released. See whether a proxy "+
 			"changes ETags, or use another server", refused, s.probeURL(), version)
 	}
 	return next, limited, nil
 }
 
 // useAnother is what to do about a server that could grant a lock to two processes.
-const useAnother = "two processes could hold one lock. Use a server that has conditional writes, or a version of this one that has"
+const useAnother = "two processes could hold one lock. Use a server that has conditional writes, or a version of " +
+	"this one that has"
 
 // header returns the name of the condition by which put names a version.
 func header(version string) string {

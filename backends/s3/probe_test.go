@@ -57,8 +57,8 @@ func (s *server) compared(r *http.Request) bool {
 	return err != nil || r.Header.Get("If-None-Match") == ""
 }
 
-// A server that compares, and then writes, accepts two of the writes that come at the same time. It is refused, whichever
-// condition has this fault, and by a Client that finds the object of an earlier one, too.
+// A server that compares, and then writes, accepts two of the writes that come at the same time. It is refused,
+// whichever condition has this fault, and by a Client that finds the object of an earlier one, too.
 func TestServersThatCompareAndThenWriteAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, condition := range []string{"If-None-Match", "If-Match"} {

@@ -130,9 +130,9 @@ func (s *Store) put(ctx context.Context, name, version string, text []byte) (new
 	}
 }
 
-// pause waits before a write is sent again, for the n-th time from 0, whose answer took that long. The last time is when
-// there is just enough time for another one. Then pause returns false at once: the last answer says more than that the
-// context has ended. Without a deadline, there are three tries.
+// pause waits before a write is sent again, for the n-th time from 0, whose answer took that long. The last time is
+// when there is just enough time for another one. Then pause returns false at once: the last answer says more than that
+// the context has ended. Without a deadline, there are three tries.
 func pause(ctx context.Context, n int, took time.Duration) bool {
 	d := min(200*time.Millisecond, 50*time.Millisecond<<min(n, 2))
 	d = d/2 + rand.N(d/2)
