@@ -16,7 +16,7 @@ const (
 	maxSenders = 4
 
 	// stalled is how long a change waits until it gets another sender: the statements in flight may wait for other
-	// transactions, and their connections may be silent.
+	// transactions, and their connections may be silent. No connection is given up earlier.
 	stalled = 50 * time.Millisecond
 )
 
@@ -42,6 +42,9 @@ type change struct {
 // and the callers of these changes send them alone. So no caller waits for the lock of another one, and no two
 // statements wait for each other. If the server refuses the statement, or it was not sent, each of its changes is sent
 // alone, too.
+//
+// A statement has changes whose limits are about the same, so that a lock with a short TTL costs no other one its
+// extension.
 type joiner struct {
 	tasks *sync.WaitGroup
 	// connect takes a connection within limit. The function that it returns is called once, gives the connection back, and
@@ -92,16 +95,16 @@ func (j *joiner) add(c *change) {
 	c.since, c.answered = time.Now(), make(chan struct{})
 	j.waiting = append(j.waiting, c)
 	if j.senders < maxSenders {
-		j.start()
+		j.start(c)
 	}
 }
 
-// start starts a sender. Call with mu held.
-func (j *joiner) start() {
+// start starts a sender, which sends c first unless another one does. Call with mu held.
+func (j *joiner) start(c *change) {
 	j.senders++
 	j.connecting++
 	j.started = time.Now()
-	j.tasks.Go(j.run)
+	j.tasks.Go(func() { j.run(limitOf(j.timeout, c)) })
 }
 
 // hurry starts another sender if nobody is about to take c, or if those who are wait for their connections: the pool
@@ -111,7 +114,7 @@ func (j *joiner) hurry(c *change) {
 	defer j.mu.Unlock()
 	stuck := j.connecting < j.most && time.Since(j.started) >= stalled
 	if (j.connecting == 0 || stuck) && slices.Contains(j.waiting, c) {
-		j.start()
+		j.start(c)
 	}
 }
 
@@ -126,17 +129,26 @@ func (j *joiner) withdraw(c *change) bool {
 	return i >= 0
 }
 
-// run is a sender. It ends when nothing waits.
-func (j *joiner) run() {
-	for more := true; more; more = j.more() {
+// run is a sender of changes with about this limit, and then of the others. It ends when nothing waits.
+func (j *joiner) run(limit time.Duration) {
+	for more := true; more; limit, more = j.more() {
 		began := time.Now()
-		send, err := j.connect(j.limit())
+		send, err := j.connect(limit)
 		if err != nil {
-			settle(j.take(func(c *change) bool { return !c.since.After(began) }), nil, notSent{err})
+			settle(j.take(func(c *change) bool {
+				return !c.since.After(began) && limitOf(j.timeout, c) <= 2*limit
+			}), nil, notSent{err})
 			continue
 		}
 		n := 0
-		all := j.take(func(*change) bool { n++; return n <= maxStep })
+		all := j.take(func(c *change) bool {
+			own := limitOf(j.timeout, c)
+			is := n < maxStep && own <= 2*limit && limit <= 2*own
+			if is {
+				n++
+			}
+			return is
+		})
 		owners, err := send(all)
 		if len(all) > 1 && err != nil && !unknown(err) {
 			owners, err = make([]*string, len(all)), nil // perhaps it was about one of them
@@ -145,20 +157,13 @@ func (j *joiner) run() {
 	}
 }
 
-// limit is the shortest one of the changes that wait.
-func (j *joiner) limit() time.Duration {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return limitOf(j.timeout, j.waiting)
-}
-
 // limitOf returns how long a statement for changes may take. If the answer to an extension has not come when a third of
 // its TTL is over, the connection is given up: it may be silent for good, as behind a router that has forgotten it, and
 // another one may still extend the lock.
-func limitOf(timeout time.Duration, all []*change) time.Duration {
+func limitOf(timeout time.Duration, all ...*change) time.Duration {
 	for _, c := range all {
 		if third := time.Duration(c.ttl) * time.Microsecond / 3; third > 0 {
-			timeout = min(timeout, third)
+			timeout = min(timeout, max(third, stalled))
 		}
 	}
 	return timeout
@@ -179,16 +184,16 @@ func (j *joiner) take(due func(c *change) bool) (all []*change) {
 	return all
 }
 
-// more reports whether the sender has to go on.
-func (j *joiner) more() bool {
+// more reports whether the sender has to go on, and with which limit.
+func (j *joiner) more() (limit time.Duration, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.waiting) == 0 {
 		j.senders--
-		return false
+		return 0, false
 	}
 	j.connecting++
-	return true
+	return limitOf(j.timeout, j.waiting[0]), true
 }
 
 // settle tells callers what the server has answered.
@@ -231,14 +236,14 @@ func (b *backend) send(
 		conn.Release()
 		return nil, nil
 	case 1:
-		owner, err := exchange(all[0].ctx, b, limitOf(b.timeout, all), conn, text, one, args(all[0])...)
+		owner, err := exchange(all[0].ctx, b, limitOf(b.timeout, all...), conn, text, one, args(all[0])...)
 		return []*string{&owner}, err
 	}
 	read := func(row pgx.Row) (owners []*string, err error) {
 		err = row.Scan(&owners)
 		return owners, err
 	}
-	return exchange(all[0].ctx, b, limitOf(b.timeout, all), conn, read, some, columns(all)...)
+	return exchange(all[0].ctx, b, limitOf(b.timeout, all...), conn, read, some, columns(all)...)
 }
 
 // joinsExtensions returns what sends extensions.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
@@ -34,6 +35,7 @@ type fake struct {
 	hangs  func(statement int) bool
 	full   chan struct{} // closed when the pool has connections; nil: it always has
 	silent int           // how many connections are silent when the pool tries them
+	slow   time.Duration // how long the server takes to answer, to a ping, too
 }
 
 func newFake() *fake {
@@ -44,13 +46,16 @@ func newFake() *fake {
 	f.joiner = joiner{
 		tasks:   &f.running,
 		timeout: DefaultTimeout,
-		connect: func(time.Duration) (func(all []*change) ([]*string, error), error) {
+		connect: func(limit time.Duration) (func(all []*change) ([]*string, error), error) {
 			f.mu.Lock()
 			f.silent--
 			silent := f.silent >= 0
 			f.mu.Unlock()
 			if silent {
 				time.Sleep(DefaultTimeout)
+				return nil, context.DeadlineExceeded
+			}
+			if time.Sleep(min(f.slow, limit)); f.slow > limit {
 				return nil, context.DeadlineExceeded
 			}
 			if f.full != nil {
@@ -90,6 +95,10 @@ func (f *fake) send(all []*change) ([]*string, error) {
 	n := len(f.joined)
 	f.joined = append(f.joined, tokens)
 	f.mu.Unlock()
+	limit := limitOf(f.timeout, all...)
+	if time.Sleep(min(f.slow, limit)); f.slow > limit {
+		return nil, context.DeadlineExceeded
+	}
 	time.Sleep(roundTrip)
 	if f.hangs(n) {
 		time.Sleep(DefaultTimeout)
@@ -295,6 +304,42 @@ func TestSendersWithoutConnections(t *testing.T) {
 		wantAnswers(t, first(), own, numbered(maxSenders)...)
 		if took := time.Since(start); took > stalled+2*roundTrip {
 			t.Errorf("beside senders that wait for their connections, changes took %v", took)
+		}
+	})
+}
+
+// An extension of a lock with a short TTL, which gives its connection up early, costs no other lock its extension while
+// the server is slow.
+func TestShortLocksCostNoOthers(t *testing.T) {
+	for _, ttl := range []time.Duration{locker.MinTTL, 50 * time.Millisecond, time.Second} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			in(t, func(t *testing.T, f *fake) {
+				f.slow = max(ttl, stalled) + roundTrip
+				var all sync.WaitGroup
+				for n := range 100 {
+					for token, its := range map[string]time.Duration{"short": ttl, "long": time.Minute} {
+						all.Go(func() {
+							time.Sleep(time.Duration(n) * ttl / 3)
+							got, err := f.do(&change{ctx: t.Context(), token: token, ttl: its.Microseconds()})
+							if token == "long" && (err != nil || got != own(token)) {
+								t.Errorf("extension %d of a long lock: %q, %v", n, got, err)
+							}
+						})
+					}
+				}
+				all.Wait()
+			})
+		})
+	}
+}
+
+// A lock with the shortest TTL costs no connection of a server that answers.
+func TestShortLocksKeepTheirConnections(t *testing.T) {
+	in(t, func(t *testing.T, f *fake) {
+		f.slow = stalled / 2
+		got, err := f.do(&change{ctx: t.Context(), token: "short", ttl: locker.MinTTL.Microseconds()})
+		if err != nil || got != own("short") {
+			t.Errorf("an extension that was answered after %v: %q, %v", f.slow, got, err)
 		}
 	})
 }
