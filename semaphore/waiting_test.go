@@ -2,11 +2,15 @@ package semaphore_test
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/semaphore"
 )
 
@@ -95,5 +99,52 @@ func TestTimesCountFromTheLastPermit(t *testing.T) {
 			}
 		}
 		w.empty(n)
+	})
+}
+
+// strict is a store that refuses TTLs above a minute, as Redis does with a restart guard.
+type strict struct {
+	locker.Backend
+	mu    sync.Mutex
+	keeps time.Duration // the greatest MinHold of a request
+}
+
+func (s *strict) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.mu.Lock()
+	s.keeps = max(s.keeps, req.MinHold)
+	s.mu.Unlock()
+	if req.TTL > time.Minute {
+		return locker.Grant{}, locker.ErrInvalid
+	}
+	return s.Backend.Acquire(ctx, req)
+}
+
+func (s *strict) Extend(ctx context.Context, req locker.Request) error {
+	if req.TTL > time.Minute {
+		return locker.ErrInvalid
+	}
+	return s.Backend.Extend(ctx, req)
+}
+
+// What a caller asks for holds once it has all permits. The store knows of MinHold before, and a TTL that it refuses
+// then fails the call, which does not begin anew for ever.
+func TestStoreRefusesWhatHoldsOnceACallerHasAllPermits(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		store := &strict{Backend: memory.NewBackend()}
+		c := locker.NewClient(store)
+		s := semaphore.New(c, 3).Weight(2)
+		if _, err := s.Lock(t.Context(), key, locker.TTL(time.Hour)); !errors.Is(err, locker.ErrInvalid) {
+			t.Errorf("a TTL that the store refuses: %v", err)
+		}
+		lease, err := s.Lock(t.Context(), key, locker.MinHold(time.Second))
+		if err != nil || store.keeps != time.Second {
+			t.Fatalf("the store was told a MinHold of %v: %v", store.keeps, err)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -117,7 +117,11 @@ func (s *search) begin() error {
 		if panicked == nil {
 			panicked = a.panicked
 		}
-		if a.err != nil && err == nil {
+		switch {
+		case a.err == nil || err != nil:
+		case errors.Is(a.err, locker.ErrInvalid): // to begin anew would change nothing
+			err = a.err
+		default:
 			lost := lostOf(a.lease)
 			if lost.since.IsZero() && faulty(s.ctx, a.err) {
 				lost.since = asked
