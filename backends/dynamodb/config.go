@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -126,7 +127,7 @@ func (s *Config) open(ctx context.Context, prefix string) (*locker.Client, error
 			o.RetryMaxAttempts = attempts
 		}
 		o.HTTPClient = &http.Client{
-			Transport: leaving{transport},
+			Transport: &leaving{Transport: transport},
 			// A request is signed for its host.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
@@ -170,14 +171,27 @@ func (s *Config) transport(loaded aws.Config) *http.Transport {
 
 // leaving is a transport that, when a request was not answered in time, leaves the connections that no request uses,
 // too: the network may have forgotten them all. Otherwise a lock could be lost by renewals that try one after the
-// other.
-type leaving struct{ *http.Transport }
+// other. A request that its caller gave up says so only if it had some time, and no other one was answered meanwhile.
+type leaving struct {
+	*http.Transport
+	answers atomic.Int64 // how many requests were answered
+}
+
+// silence is for how long nothing has to be answered until the network may have forgotten the connections. Callers whose
+// contexts end earlier learn nothing of it, and would have those of others made again.
+const silence = 100 * time.Millisecond
 
 // RoundTrip implements http.RoundTripper.
-func (l leaving) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l *leaving) RoundTrip(r *http.Request) (*http.Response, error) {
+	began, answers := time.Now(), l.answers.Load()
 	answer, err := l.Transport.RoundTrip(r)
+	end, bounded := r.Context().Deadline()
 	var late net.Error
-	if errors.As(err, &late) && late.Timeout() {
+	switch {
+	case err == nil:
+		l.answers.Add(1)
+	case !errors.As(err, &late), !late.Timeout():
+	case r.Context().Err() == nil, l.answers.Load() == answers && (!bounded || end.Sub(began) >= silence):
 		l.CloseIdleConnections()
 	}
 	return answer, err

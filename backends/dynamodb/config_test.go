@@ -426,6 +426,7 @@ func TestAServerThatComesBack(t *testing.T) {
 }
 
 // If the network has forgotten the connections, that costs one request, and not one for each connection.
+// A caller whose context ends soon says nothing about the network, and costs no connections of others.
 func TestForgottenConnectionsCostOneRequest(t *testing.T) {
 	t.Parallel()
 	const many = 6
@@ -455,6 +456,19 @@ func TestForgottenConnectionsCostOneRequest(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
+	}
+	resume = link.Hang()
+	if err := try("short", 10*time.Millisecond); err == nil {
+		t.Fatal("a request that hangs was answered")
+	}
+	resume()
+	for range many { // what was closed is gone by the end
+		if err := try("other", time.Minute); err != nil && !errors.Is(err, locker.ErrHeld) {
+			t.Fatal(err)
+		}
+	}
+	if n := link.Connections(); n < many-1 {
+		t.Errorf("after a request with a short context: %d connections of %d", n, many)
 	}
 	link.Strand()
 	if err := try("first", 200*time.Millisecond); err == nil {

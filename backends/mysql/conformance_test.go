@@ -38,6 +38,7 @@ func TestOneServer(t *testing.T) {
 		"Demoted":       testDemotedServer,
 		"Privileged":    testPrivilegedUsersOfAReplica,
 		"OpenChanges":   testSessionsThatWaitForARowEnd,
+		"Leaving":       testCallersThatLeaveCostNoConnections,
 		"Forgotten":     testForgottenConnectionsCostOneRequest,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	client "github.com/go-sql-driver/mysql"
 
@@ -44,9 +45,10 @@ func Table(name string) Option {
 // Store implements [record.Store]. It is safe for concurrent use.
 type Store struct {
 	db      *sql.DB
-	table   string      // with its quotes
-	allowed atomic.Bool // the sessions are as they have to be
-	leave   func()      // closes the connections that no request uses; nil if they are the caller's
+	table   string       // with its quotes
+	allowed atomic.Bool  // the sessions are as they have to be
+	leave   func()       // closes the connections that no request uses; nil if they are the caller's
+	answers atomic.Int64 // how many requests were answered
 }
 
 // NewStore returns the Store of the rows of a table. The connections of db stay the caller's. On a Galera cluster,
@@ -175,16 +177,26 @@ func rows(result sql.Result, err error) (int64, error) {
 // has written the row first, about once in a hundred requests for a row that all want.
 const tries = 5
 
+// silence is for how long nothing has to be answered until the network may have forgotten the connections. Callers whose
+// contexts end earlier learn nothing of it, and would have those of others made again.
+const silence = 100 * time.Millisecond
+
 // use calls request with a connection. It explains errors of the server.
 func (s *Store) use(ctx context.Context, request func(c *sql.Conn) error) (err error) {
+	began, answers := time.Now(), s.answers.Load()
 	c, err := s.db.Conn(ctx)
 	if err != nil {
 		return s.explain(err)
 	}
 	defer func() {
 		_ = c.Close()
-		if s.leave != nil && errors.Is(err, context.DeadlineExceeded) {
-			// The network may have forgotten this connection, and then the idle ones, too.
+		switch end, bounded := ctx.Deadline(); {
+		case err == nil, errors.Is(err, record.ErrConflict):
+			s.answers.Add(1)
+		case s.leave == nil, !errors.Is(err, context.DeadlineExceeded), bounded && end.Sub(began) < silence:
+		case s.answers.Load() == answers:
+			// The network may have forgotten this connection, and then the idle ones, too. If others were answered, the
+			// request waits for a row, perhaps.
 			s.leave()
 		}
 	}()

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -393,6 +394,136 @@ func testForgottenConnectionsCostOneRequest(t *testing.T, s *mariadbtest.Server)
 	}
 	if err := try("second", 20*time.Second); err != nil {
 		t.Errorf("the next request: %v", err)
+	}
+}
+
+// A caller whose context ends soon, or that waits while others are answered, costs no connections of others.
+func testCallersThatLeaveCostNoConnections(t *testing.T, _ *mariadbtest.Server) {
+	const many = 6
+	s := migrated(t)
+	direct, relay, prefix := pool(t, s.URL(mariadbtest.Database)), mariadbtest.NewRelay(t, s), newPrefix()
+	l := open(t, relay.URL(mariadbtest.Database)+"?timeout=1m&prefix="+prefix)
+	warm := func() (sessions []string) {
+		t.Helper()
+		done, resume := make(chan error, many), relay.Hang()
+		for i := range many {
+			go func() {
+				lease, err := l.TryLock(t.Context(), fmt.Sprint("warm", i))
+				if err == nil {
+					err = lease.Unlock(t.Context())
+				}
+				done <- err
+			}()
+		}
+		for relay.Connections() < many {
+			<-time.After(time.Millisecond)
+		}
+		resume()
+		for range many {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+		found, err := direct.Query("SELECT id FROM information_schema.processlist " +
+			"WHERE user = 'root' AND id <> CONNECTION_ID()")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer found.Close()
+		for found.Next() {
+			var id string
+			if err := found.Scan(&id); err != nil {
+				t.Fatal(err)
+			}
+			sessions = append(sessions, id)
+		}
+		return sessions
+	}
+	if err := takes(t, l); err != nil {
+		t.Fatal(err)
+	}
+	before := warm()
+	stay := func(what string) {
+		t.Helper()
+		after := warm()
+		n := 0
+		for _, id := range before {
+			if slices.Contains(after, id) {
+				n++
+			}
+		}
+		if n < many-1 {
+			t.Errorf("%s: %d of %d sessions have stayed", what, n, len(before))
+		}
+		before = after
+	}
+
+	resume := relay.Hang()
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := l.TryLock(short, "short"); err == nil {
+		t.Error("a request that hangs was answered")
+	}
+	resume()
+	stay("a short context")
+
+	lease, err := l.TryLock(t.Context(), "row")
+	if err == nil {
+		err = lease.Unlock(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := direct.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("UPDATE locker_records SET version = 'other' WHERE name = ?",
+		record.NameOf(prefix+"row")); err != nil {
+		t.Fatal(err)
+	}
+	ctx := &expiring{t.Context(), make(chan struct{})}
+	waits := make(chan error, 1)
+	go func() {
+		_, err := l.TryLock(ctx, "row")
+		waits <- err
+	}()
+	eventually(t, "the request waits for the row", func() error {
+		var n int
+		err := direct.QueryRow("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'").Scan(&n)
+		if err == nil && n == 0 {
+			err = errors.New("no")
+		}
+		return err
+	})
+	if err := takes(t, l); err != nil {
+		t.Fatal(err)
+	}
+	close(ctx.done)
+	if err := <-waits; err == nil {
+		t.Error("a request that waits for a row was answered")
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	stay("a wait for a row")
+}
+
+// expiring is a context whose deadline comes when done is closed.
+type expiring struct {
+	context.Context
+	done chan struct{}
+}
+
+func (e *expiring) Done() <-chan struct{} { return e.done }
+
+func (e *expiring) Err() error {
+	select {
+	case <-e.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }
 

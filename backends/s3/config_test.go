@@ -328,6 +328,7 @@ func TestCredentialsAreKeptForAMinute(t *testing.T) {
 }
 
 // If the network has forgotten the connections, that costs one request, and not one for each connection.
+// A caller whose context ends soon says nothing about the network, and costs no connections of others.
 func TestForgottenConnectionsCostOneRequest(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -348,8 +349,22 @@ func TestForgottenConnectionsCostOneRequest(t *testing.T) {
 	if err := try("warm", time.Minute); err != nil { // the writes of the probe have a connection each
 		t.Fatal(err)
 	}
-	if n := relay.Connections(); n < 4 {
-		t.Fatalf("%d connections", n)
+	many := relay.Connections()
+	if many < 4 {
+		t.Fatalf("%d connections", many)
+	}
+	resume := relay.Hang()
+	if err := try("short", 10*time.Millisecond); err == nil {
+		t.Fatal("a request that hangs was answered")
+	}
+	resume()
+	for range many { // what was closed is gone by the end
+		if err := try("other", time.Minute); err != nil && !errors.Is(err, locker.ErrHeld) {
+			t.Fatal(err)
+		}
+	}
+	if n := relay.Connections(); n < many/2 {
+		t.Errorf("after a request with a short context: %d connections of %d", n, many)
 	}
 	relay.Strand()
 	if err := try("first", 200*time.Millisecond); err == nil {
