@@ -47,7 +47,7 @@ func TestWhoWaitsIsToldOfTheLastContact(t *testing.T) {
 				first := b.lockFor(12*time.Second, locker.Patience(time.Minute))
 				first.waits(50 * time.Millisecond)
 				behind := b.lockFor(10*time.Second, locker.Patience(time.Minute)) // each caller has its own
-				alone := x.client().lockFor(5 * time.Second) // of a Client that still reaches the server
+				alone := x.client().lockFor(5 * time.Second)                      // of a Client that still reaches the server
 				behind.waits(time.Second)
 				b.inject(func(string) fault { return f })
 				behind.failsWith(x, locker.ErrUnavailable, locker.ErrHeld)
