@@ -177,8 +177,8 @@ func rows(result sql.Result, err error) (int64, error) {
 // has written the row first, about once in a hundred requests for a row that all want.
 const tries = 5
 
-// silence is for how long nothing has to be answered until the network may have forgotten the connections. Callers whose
-// contexts end earlier learn nothing of it, and would have those of others made again.
+// silence is for how long nothing has to be answered until the network may have forgotten the connections. Callers
+// whose contexts end earlier learn nothing of it, and would have those of others made again.
 const silence = 100 * time.Millisecond
 
 // use calls request with a connection. It explains errors of the server.

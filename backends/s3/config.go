@@ -192,8 +192,8 @@ type leaving struct {
 	answers atomic.Int64 // how many requests were answered
 }
 
-// silence is for how long nothing has to be answered until the network may have forgotten the connections. Callers whose
-// contexts end earlier learn nothing of it, and would have those of others made again.
+// silence is for how long nothing has to be answered until the network may have forgotten the connections. Callers
+// whose contexts end earlier learn nothing of it, and would have those of others made again.
 const silence = 100 * time.Millisecond
 
 // RoundTrip implements http.RoundTripper.
