@@ -33,7 +33,7 @@ func TestPostgres(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(out, "are missing or old"), out)
 	code, out, stderr = call(env, "migrate", "--print")
 	assert.Equal(t, 0, code, stderr)
-	assert.Contains(t, out, "CREATE FUNCTION \"locker\".acquire(")
+	assert.Contains(t, out, "CREATE OR REPLACE FUNCTION \"locker\".acquire(")
 	code, unconfigured, stderr := call(nil, "migrate", "--print")
 	assert.Equal(t, 0, code, stderr)
 	assert.Equal(t, out, unconfigured, "the schema has the default name in both")
