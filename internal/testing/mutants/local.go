@@ -42,7 +42,7 @@ var localMutants = []mutant{
 		"lost := g.finish(l, &LostError{Reason: reasonOf(err)})"),
 	local("callers wait for a grant that has ended", "grant.go", "			g.queue.over(g)", "			_ = g.queue"),
 	local("a grant has one lease more than tokens", "keyqueue.go", "q.fences == 0 ||", "q.fences < 0 ||"),
-	local("a lock is handed over for as long as callers come", "keyqueue.go", "func() { q.over(g) })", "func() {})"),
+	local("a lock is handed over for as long as callers come", "keyqueue.go", "		q.over(g)\n", ""),
 	local("what LockAll undoes is the lock of the next lease", "lease.go", " && !l.grant.belongsToAnother(l)", ""),
 	local("the 50 ms go on while the machine is suspended", "keyqueue.go", "return left(q.granted.Add(",
 		"return time.Until(q.granted.Add("),
