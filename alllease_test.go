@@ -403,7 +403,6 @@ func (a asking) Err() error            { a.asked(); return a.Lease.Err() }
 func (a asking) Done() <-chan struct{} { a.asked(); return a.Lease.Done() }
 func (a asking) Until() time.Time      { a.asked(); return a.Lease.Until() }
 func (a asking) Key() string           { a.asked(); return a.Lease.Key() }
-func (a asking) Unwrap() locker.Lease  { return a.Lease }
 func (a asking) Unlock(ctx context.Context) error {
 	a.asked()
 	return a.Lease.Unlock(ctx)
