@@ -108,10 +108,15 @@ func (a *app) inspect(ctx context.Context, keys []string, taken bool) error {
 	if err != nil {
 		return err
 	}
+	return a.show(keys, func(key string) (inspect.Inspection, error) { return i.Inspect(ctx, key) }, taken)
+}
+
+// show shows the state of each lock, which look returns.
+func (a *app) show(keys []string, look func(key string) (inspect.Inspection, error), taken bool) error {
 	var errs []error
 	shown := false
 	for _, key := range keys {
-		seen, err := i.Inspect(ctx, key)
+		seen, err := look(key)
 		errs = append(errs, err)
 		if err != nil && seen.Nodes == nil {
 			continue
@@ -141,10 +146,17 @@ func (a *app) inspectAny(ctx context.Context, keys []string) error {
 	if err != nil {
 		return err
 	}
+	type answer struct {
+		seen inspect.Inspection
+		err  error
+	}
 	var locks []string
+	plain := make(map[string]answer) // the store is not asked again: it may be silent
 	for _, key := range keys {
 		var others []string
-		if seen, err := i.Inspect(ctx, key); err == nil && seen.State == inspect.Free && seen.Waiting == 0 {
+		seen, err := i.Inspect(ctx, key)
+		plain[key] = answer{seen, err}
+		if err == nil && seen.State == inspect.Free && seen.Waiting == 0 {
 			kinds, _ := kindsOf(ctx, i, key) // an error is that of the plain lock, too
 			for _, k := range kinds {
 				others = append(others, k.locks...)
@@ -155,7 +167,12 @@ func (a *app) inspectAny(ctx context.Context, keys []string) error {
 		}
 		locks = append(locks, others...)
 	}
-	return a.inspect(ctx, locks, false)
+	return a.show(locks, func(key string) (inspect.Inspection, error) {
+		if known, ok := plain[key]; ok {
+			return known.seen, known.err
+		}
+		return i.Inspect(ctx, key)
+	}, false)
 }
 
 // inspector opens the configured locks and returns their Inspector.
