@@ -127,12 +127,12 @@ func (c *Client) Close() error {
 			panic(panicked)
 		}
 	}()
-	leases, ends := make([]*lease, len(grants)), make([]bool, len(grants))
+	leases := make([]*lease, len(grants))
 	for i, g := range grants {
-		leases[i], ends[i] = g.conclude(nil, &LostError{Reason: LostClosed}, 0)
+		leases[i], _ = g.conclude(nil, &LostError{Reason: LostClosed}, 0)
 	}
 	for i, g := range grants {
-		if p := recovered(func() { _ = g.settle(leases[i], ends[i]) }); panicked == nil {
+		if p := recovered(func() { _ = g.settle(leases[i]) }); panicked == nil {
 			panicked = p
 		}
 	}

@@ -78,8 +78,8 @@ func (g *grant) end() (time.Time, LostReason) {
 // that is not nil. It returns the reason for which the lease has ended, now or before, or nil if it is still held. If l
 // is nil, finish is about the lease that has the lock now.
 func (g *grant) finish(l *lease, reason error) error {
-	l, ends := g.conclude(l, reason, 0)
-	return g.settle(l, ends)
+	l, _ = g.conclude(l, reason, 0)
+	return g.settle(l)
 }
 
 // conclude is what finish does first: it closes Done, and reports whether it has ended the lease, which it returns. The
@@ -103,15 +103,18 @@ func (g *grant) conclude(l *lease, reason error, early time.Duration) (of *lease
 		}
 		if ends = reason != nil; ends {
 			l.close(reason)
+			l.unsettled = true
 		}
 	}
 	return l, ends
 }
 
-// settle is the rest of finish, for the lease l that has ended if ends is true.
-func (g *grant) settle(l *lease, ends bool) error {
+// settle is the rest of finish, which the first caller does after the end of the lease. So Unlock of a lease that is
+// lost comes after the hook.
+func (g *grant) settle(l *lease) error {
 	g.mu.Lock()
-	err, trace := l.err, l.trace
+	err, trace, ends := l.err, l.trace, l.unsettled
+	l.unsettled = false
 	var asking []*context.CancelFunc
 	var deafen func()
 	if ends {
@@ -195,7 +198,7 @@ func (g *grant) rearm() {
 	if ends {
 		runtime.Gosched() // the leases that end at the same time are told first
 	}
-	if g.settle(l, ends) != nil {
+	if g.settle(l) != nil {
 		return
 	}
 	g.mu.Lock()

@@ -18,11 +18,12 @@ type lease struct {
 	trace *lockertrace.Trace // of the context that the lease was acquired with; may be nil
 
 	// The following are guarded by the mu of the grant.
-	done   chan struct{} // closed when err is set; nil until the first call of Done
-	err    error         // why the lease ended; nil while it is held
-	ended  time.Time     // when the lease ended
-	passed bool          // the lock was handed over to another caller of the Client
-	wanted *wanted       // nil until the first call of Wanted
+	done      chan struct{} // closed when err is set; nil until the first call of Done
+	err       error         // why the lease ended; nil while it is held
+	ended     time.Time     // when the lease ended
+	unsettled bool          // what settle does when the lease has ended is still to be done
+	passed    bool          // the lock was handed over to another caller of the Client
+	wanted    *wanted       // nil until the first call of Wanted
 
 	counted atomic.Bool // a call for several locks owns the lease, and it is counted in the attempts of the Client
 }

@@ -7,6 +7,6 @@ var expiryMutants = []mutant{
 		[]killer{test(".", "TestManyLeasesThatEndTogetherEndEarlier")}},
 	{"expiry: Close tells of a lease when the hooks of another have ended",
 		[]patch{{"client.go", "g.conclude(nil, &LostError{Reason: LostClosed}, 0)",
-			"g.conclude(nil, &LostError{Reason: LostClosed}, 0)\n		_ = g.settle(leases[i], ends[i])"}},
+			"g.conclude(nil, &LostError{Reason: LostClosed}, 0)\n		_ = g.settle(leases[i])"}},
 		[]killer{test(".", "TestCloseTellsOfAllLeasesBeforeItCallsHooks")}},
 }

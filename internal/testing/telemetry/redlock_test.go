@@ -167,7 +167,7 @@ var redlockScenarios = []struct {
 		_, _ = l.Lock(r.request(), key)
 	}, `
 		locker.lock 6ms-6ms in request Error: no quorum: acquire: 0 of 3 nodes agreed, 2 are needed` +
-		`: a no answer; b failed (dial tcp: connection refused); c failed (dial tcp: connection refused)
+		`: a not heard; b failed (dial tcp: connection refused); c failed (dial tcp: connection refused)
 			attempts=1 error.type=no_quorum operation=lock outcome=error
 			6ms vote: duration=0 error.type=unavailable node.name=b operation=acquire outcome=error
 			6ms vote: duration=0 error.type=unavailable node.name=c operation=acquire outcome=error
