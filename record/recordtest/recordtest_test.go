@@ -511,7 +511,7 @@ func TestFlawsAreNoticed(t *testing.T) {
 					return
 				}
 				v := &verdict{TB: t}
-				for n := 0; n < 5 && !v.failed; n++ { // a race may go well
+				for n := 0; n < 100 && !v.failed; n++ { // a race may go well, and more often under the race detector
 					done := make(chan struct{})
 					go func() {
 						defer close(done)
