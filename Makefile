@@ -50,9 +50,9 @@ test: ## the library's tests, on Redis servers, in memory and in files; of matri
 test-all: servers ## make test, and the tests of all other modules on all stores
 	@$(MAKE) --no-print-directory compiled
 	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) $(ADAPTERS:%=%.short) elections.short \
-		allocations.short
+		programs allocations.short
 
-.PHONY: servers compiled library.short elections.short allocations.short $(TESTED:%=%.short) $(ADAPTERS:%=%.short)
+.PHONY: programs servers compiled library.short elections.short allocations.short $(TESTED:%=%.short) $(ADAPTERS:%=%.short)
 servers: # that the tests of all stores start
 	@for s in redis postgres node mariadb; do scripts/need-$$s.sh || exit 1; done
 # Beside compilers, which keep both processors busy for minutes in a new clone, tests become late. Under the race
@@ -64,6 +64,8 @@ compiled:
 library.short: # the longest packages first
 	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
 		./drivers/rueidis ./...
+programs: # those of examples that are modules, which make test does not compile
+	$(GOTEST) -vet=off -shuffle=on -parallel 8 -timeout 15m ./examples
 elections.short: # on few stores
 	$(GOTEST) -C internal/testing/trials/everystore $(SHORT) -p 1 ./stored ./elections ./soak
 allocations.short: # with garbage collected as usual

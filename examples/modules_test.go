@@ -46,11 +46,12 @@ func main() { _, _ = config.Open(context.Background(), "memory:") }
 	}
 }
 
-// needModules skips a test of other modules than the library's in make test.
+// needModules skips a test of other modules than the library's in make test, which is for that module alone. make
+// test-all and make test-long run it.
 func needModules(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("in make test-long: what other modules depend on takes minutes to compile")
+		t.Skip("in make test-all: a test of another module than the library's, whose dependencies take minutes to compile")
 	}
 }
 
