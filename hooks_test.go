@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,4 +128,27 @@ func TestCloseTellsOfAllLeasesBeforeItCallsHooks(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A program that waits for Done and calls Unlock at once does so after the hook, so telemetry records a loss as a loss.
+func TestHookOfALossComesBeforeUnlock(t *testing.T) {
+	for range 20 { // the program and the timer of the lease run at the same time
+		virtual.Test(t, func(t *testing.T) {
+			c := locker.NewClient(memory.NewBackend())
+			defer c.Close()
+			var told atomic.Bool
+			trace := lockertrace.With(t.Context(), &lockertrace.Trace{Lost: func(error) { told.Store(true) }})
+			lease, err := c.Lock(trace, "k", locker.MaxHold(time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-lease.Done()
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if !told.Load() {
+				t.Fatal("Unlock has returned before the hook was called")
+			}
+		})
+	}
 }
