@@ -341,17 +341,17 @@ func (a *acquisition) vote(i int) (Outcome, error) {
 	case v.Granted && (a.voting.token == 0 || a.voting.agreed.has(i)):
 		return Agreed, nil
 	case v.Granted && a.raises != nil:
-		return a.faultOf(a.raises[i].err)
+		return a.faultOf(i, a.raises[i].err)
 	case !a.voting.asked.has(i):
 		return NotAsked, nil
 	default:
-		return a.faultOf(v.Err)
+		return a.faultOf(i, v.Err)
 	}
 }
 
-// faultOf returns the Outcome of a node that was asked and has said err, or nothing if that is nil.
-func (a *acquisition) faultOf(err error) (Outcome, error) {
-	if err == nil && a.voting.outcome() == lost {
+// faultOf returns the Outcome of node i, which was asked and has said err, or nothing if that is nil.
+func (a *acquisition) faultOf(i int, err error) (Outcome, error) {
+	if err == nil && a.voting.outcome() == lost && time.Since(a.start) < a.b.health.usual(i) {
 		return NotHeard, nil
 	}
 	return faultOf(err), err
