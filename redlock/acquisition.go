@@ -340,7 +340,9 @@ func (a *acquisition) vote(i int) (Outcome, error) {
 	switch v := &a.ballots[i].vote; {
 	case v.Granted && (a.voting.token == 0 || a.voting.agreed.has(i)):
 		return Agreed, nil
-	case v.Granted && a.raises != nil:
+	case v.Granted && !a.voting.raised.has(i):
+		return NotAsked, nil // to raise its counter: it was ahead of the token, or late
+	case v.Granted:
 		return a.faultOf(i, a.raises[i].err)
 	case !a.voting.asked.has(i):
 		return NotAsked, nil

@@ -54,7 +54,9 @@ func (h *health) timeout(nodes nodeSet) time.Duration {
 }
 
 // usual returns how long node i may take to answer if it is in order.
-func (h *health) usual(i int) time.Duration { return max(minTimeout, 4*time.Duration(h.latency[i].Load())) }
+func (h *health) usual(i int) time.Duration {
+	return max(minTimeout, 4*time.Duration(h.latency[i].Load()))
+}
 
 // expected returns how long the slowest of the nodes may take to answer now: four times what it took last, and at most
 // minTimeout. It returns 0 if none of them can be expected to answer.
