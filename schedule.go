@@ -110,8 +110,17 @@ func (s *schedule) take(now time.Time) (begin, stop []*place) {
 // makeRoom returns the renewals to give up for those that are due and find no place: the ones that have been in flight
 // for longer than patience, as far as they are more than maxSlow.
 func (s *schedule) makeRoom(now time.Time) (stop []*place) {
+	hangs := func() *place {
+		if c := s.places.first(); c != nil && now.Sub(c.began) >= s.patience() {
+			return c
+		}
+		return nil
+	}
+	if hangs() == nil { // mostly; counting takes longer, and each renewal that ends comes here
+		return nil
+	}
 	waiting := s.grants.countDue(now, maxInFlight) - s.stopping
-	for c := s.places.first(); len(stop) < waiting && c != nil && now.Sub(c.began) >= s.patience(); c = s.places.first() {
+	for c := hangs(); len(stop) < waiting && c != nil; c = hangs() {
 		if s.places.slow < maxSlow {
 			s.places.tire(c)
 			continue
