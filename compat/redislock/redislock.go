@@ -25,7 +25,7 @@ var (
 // RedisClient is a client of go-redis: a *redis.Client, a *redis.ClusterClient, or a type of the program that embeds
 // one of them. What such a type overrides is not called, because locks use the client that it embeds. With another
 // client, such as a *redis.Ring, Obtain fails with the reason.
-type RedisClient interface{ redis.UniversalClient }
+type RedisClient = redis.UniversalClient
 
 // Client obtains locks on one Redis server, or on a Redis Cluster.
 type Client struct{ locker *locker.Client }
