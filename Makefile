@@ -62,7 +62,7 @@ compiled:
 	@for m in $(COMPILED); do echo "$$m: compile"; go list -C $$m $(RACE) -test -export ./... >/dev/null || exit 1; done
 	@for m in $(if $(RACE),. cmd/locker); do go build -C $$m ./... || exit 1; done
 library.short: # the longest packages first
-	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
+	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/redis/script ./middleware ./drivers/all \
 		./drivers/rueidis ./...
 programs: # those of examples that are modules, which make test does not compile
 	$(GOTEST) -vet=off -shuffle=on -parallel 8 -timeout 15m ./examples
@@ -118,7 +118,7 @@ newest: ## the newest versions of all dependencies, into newest.mod
 	go -C drivers/valkey mod tidy -modfile=newest.mod
 
 # What depends on the server: scripts, drivers, and the suites of backends, quorums and lockers over them.
-SUITES = ./conformance ./drivers/... ./internal/node ./internal/script ./internal/testing/redistest ./single ./redlock
+SUITES = ./conformance ./drivers/... ./internal/redis/node ./internal/redis/script ./internal/testing/redistest ./single ./redlock
 SERVER ?= valkey-8.1
 IN ?= .
 FLAGS ?=
@@ -155,11 +155,11 @@ lint: ## golangci-lint of all modules, built from source on first use
 
 FUZZTIME ?= 30s
 fuzz: ## the fuzz targets, FUZZTIME each
-	go test -run '^$$' -fuzz FuzzKeys -fuzztime $(FUZZTIME) ./internal/script
-	go test -run '^$$' -fuzz FuzzReplies -fuzztime $(FUZZTIME) ./internal/node
-	go test -run '^$$' -fuzz FuzzNode -fuzztime $(FUZZTIME) ./internal/node
-	go test -run '^$$' -fuzz FuzzErrors -fuzztime $(FUZZTIME) ./internal/node
-	go test -run '^$$' -fuzz FuzzErrors -fuzztime $(FUZZTIME) ./internal/pipeline
+	go test -run '^$$' -fuzz FuzzKeys -fuzztime $(FUZZTIME) ./internal/redis/script
+	go test -run '^$$' -fuzz FuzzReplies -fuzztime $(FUZZTIME) ./internal/redis/node
+	go test -run '^$$' -fuzz FuzzNode -fuzztime $(FUZZTIME) ./internal/redis/node
+	go test -run '^$$' -fuzz FuzzErrors -fuzztime $(FUZZTIME) ./internal/redis/node
+	go test -run '^$$' -fuzz FuzzErrors -fuzztime $(FUZZTIME) ./internal/redis/pipeline
 	go test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./config
 	go test -run '^$$' -fuzz FuzzLoad -fuzztime $(FUZZTIME) ./config
 	go test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./record

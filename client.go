@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/internal/ending"
-	"github.com/golocker/locker/internal/several"
-	"github.com/golocker/locker/internal/validity"
+	"github.com/golocker/locker/internal/core/ending"
+	"github.com/golocker/locker/internal/core/several"
+	"github.com/golocker/locker/internal/core/validity"
 	"github.com/golocker/locker/lockertrace"
 )
 

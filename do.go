@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/golocker/locker/internal/several"
+	"github.com/golocker/locker/internal/core/several"
 )
 
 // Do calls f while it holds the lock of key. It acquires the lock as [Locker.Lock] does, and unlocks it when f returns

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golocker/locker/internal/ending"
-	"github.com/golocker/locker/internal/label"
+	"github.com/golocker/locker/internal/core/ending"
+	"github.com/golocker/locker/internal/core/label"
 )
 
 // Sentinel errors. Every error of this module that a caller should react to matches one of them with errors.Is,

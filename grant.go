@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golocker/locker/internal/ending"
-	"github.com/golocker/locker/internal/validity"
+	"github.com/golocker/locker/internal/core/ending"
+	"github.com/golocker/locker/internal/core/validity"
 	"github.com/golocker/locker/lockertrace"
 )
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golocker/locker/internal/several"
+	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/lockertrace"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/core/ending"
 )
 
 // LockAll acquires the locks of all keys, or of none. While another owner holds one of them, LockAll waits until ctx

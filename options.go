@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/golocker/locker/internal/label"
+	"github.com/golocker/locker/internal/core/label"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/golocker/locker/internal/ending"
-	"github.com/golocker/locker/internal/several"
+	"github.com/golocker/locker/internal/core/ending"
+	"github.com/golocker/locker/internal/core/several"
 )
 
 // taken owns the locks that a call of LockAll or TryLockAll has acquired, until the call returns them to its caller. If

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golocker/locker/internal/several"
+	"github.com/golocker/locker/internal/core/several"
 )
 
 // gateTTL is the TTL of a lock for which others wait only because its holder waits, too: the gate of a semaphore, or a

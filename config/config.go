@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/label"
+	"github.com/golocker/locker/internal/core/label"
 	"github.com/golocker/locker/middleware/logging"
 	"github.com/golocker/locker/middleware/retry"
 	"github.com/golocker/locker/single"

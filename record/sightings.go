@@ -16,8 +16,8 @@ type entry struct {
 }
 
 // patience returns for how long a record must have been known before its lock counts as free. Its owner relies on it
-// for its length less 1 % and 2 ms, see internal/validity. The same is added here. So each of the two clocks may be
-// wrong by 1 %.
+// for its length less 1 % and 2 ms, see internal/core/validity. The same is added here. So each of the two clocks may
+// be wrong by 1 %.
 func patience(length time.Duration) time.Duration { return length + length/100 + 2*time.Millisecond }
 
 // left returns how long it is until the lock counts as free, if the record stays as it is.

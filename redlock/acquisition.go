@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/node"
-	"github.com/golocker/locker/internal/validity"
+	"github.com/golocker/locker/internal/core/validity"
+	"github.com/golocker/locker/internal/redis/node"
 )
 
 // firstTimeout is how long a first node may take to answer before the next node takes its place. It is a quarter of

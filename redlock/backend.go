@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/node"
-	"github.com/golocker/locker/internal/settings"
+	"github.com/golocker/locker/internal/redis/node"
+	"github.com/golocker/locker/internal/redis/settings"
 )
 
 // quantum is what nodes round their clocks down to, in µs. Counters of nodes whose clocks differ by some milliseconds

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/redis/node"
 )
 
 // QuorumError says why a majority of the nodes did not agree, and what each node said. It matches, by errors.Is,

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/redis/node"
 	"github.com/golocker/locker/lockertrace"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/redis/node"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/redis/node"
 )
 
 // lease is the state of a lock that was acquired. The Client keeps it in Grant.Private.

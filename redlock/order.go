@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/redis/node"
 )
 
 // turn is a position in the queue of one node. All clients use the same node as long as it is up. N queues would have N

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/redis/node"
 )
 
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)

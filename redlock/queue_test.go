@@ -13,7 +13,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/lockertrace"

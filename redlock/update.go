@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/node"
-	"github.com/golocker/locker/internal/validity"
+	"github.com/golocker/locker/internal/core/validity"
+	"github.com/golocker/locker/internal/redis/node"
 )
 
 // leaseUpdate asks the nodes of a lease to extend, to verify or to release, and decides by majority. Nodes whose grant

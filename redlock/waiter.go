@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/redis/node"
 )
 
 // turnTimeout bounds how long the node that keeps the queue may take to answer before the next one takes its place.

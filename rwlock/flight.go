@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/ending"
-	"github.com/golocker/locker/internal/several"
+	"github.com/golocker/locker/internal/core/ending"
+	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/lockertrace"
 )
 

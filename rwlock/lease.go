@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/slots"
+	"github.com/golocker/locker/internal/core/slots"
 	"github.com/golocker/locker/lockertrace"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/internal/ending"
-	"github.com/golocker/locker/internal/several"
-	"github.com/golocker/locker/internal/slots"
+	"github.com/golocker/locker/internal/core/ending"
+	"github.com/golocker/locker/internal/core/several"
+	"github.com/golocker/locker/internal/core/slots"
 )
 
 // places is how many slots a key has. It is a constant, because programs that disagree would not exclude each other.

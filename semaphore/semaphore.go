@@ -8,7 +8,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/internal/slots"
+	"github.com/golocker/locker/internal/core/slots"
 )
 
 // MaxPermits is the largest number of permits. A caller that waits, waits for each of them.

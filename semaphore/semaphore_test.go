@@ -15,7 +15,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertest"
 	"github.com/golocker/locker/lockertrace"

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/redis/node"
 )
 
 // Guard makes a server that may have forgotten locks rest: it grants no lock until all locks that it may have forgotten

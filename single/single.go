@@ -46,8 +46,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/node"
-	"github.com/golocker/locker/internal/settings"
+	"github.com/golocker/locker/internal/redis/node"
+	"github.com/golocker/locker/internal/redis/settings"
 )
 
 // DefaultPrefix is put before every key unless [Prefix] says otherwise.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/core/ending"
 )
 
 // call is one operation that has failed and is retried.

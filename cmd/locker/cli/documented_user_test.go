@@ -22,7 +22,7 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/steady"

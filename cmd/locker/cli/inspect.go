@@ -17,7 +17,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/internal/label"
+	"github.com/golocker/locker/internal/core/label"
 	"github.com/golocker/locker/rwlock"
 )
 

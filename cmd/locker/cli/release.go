@@ -13,7 +13,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/internal/label"
+	"github.com/golocker/locker/internal/core/label"
 )
 
 func releaseCommand(a *app) *cobra.Command {

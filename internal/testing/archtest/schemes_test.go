@@ -50,7 +50,7 @@ func decisions(f *ast.File) (names []string) {
 func TestNoCodeDecidesByTheNameOfABackend(t *testing.T) {
 	seen := map[string]bool{}
 	for _, dir := range []string{".", "config", "cmd", "single", "redlock", "memory", "backends", "middleware", "election",
-		"inspect", "lockertrace", "internal/node", "internal/settings"} {
+		"inspect", "lockertrace", "internal/redis/node", "internal/redis/settings"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil {
 				return err

@@ -65,9 +65,9 @@ var electionMutants = []mutant{
 		[]patch{{"election/watch.go", "pause = seen.Remaining\n", "pause = maxPoll\n"}},
 		[]killer{test("election", "TestObserverOfADeadLeader")}},
 	{"only the first waiter looks when the TTL ends",
-		[]patch{{"internal/node/waiter.go", "if p.Left > 0 { // the", "if p.Rank == 0 && p.Left > 0 { // the"}},
-		[]killer{test("internal/node", "TestWaiterTakesTheLockWhenTheNextHolderHasDied")}},
+		[]patch{{"internal/redis/node/waiter.go", "if p.Left > 0 { // the", "if p.Rank == 0 && p.Left > 0 { // the"}},
+		[]killer{test("internal/redis/node", "TestWaiterTakesTheLockWhenTheNextHolderHasDied")}},
 	{"waiters behind the first one look whenever a short TTL ends",
-		[]patch{{"internal/node/waiter.go", "max(p.Left, behindPoll)", "p.Left"}},
-		[]killer{test("internal/node", "TestWaitersBehindOthersCostLittle")}},
+		[]patch{{"internal/redis/node/waiter.go", "max(p.Left, behindPoll)", "p.Left"}},
+		[]killer{test("internal/redis/node", "TestWaitersBehindOthersCostLittle")}},
 }

@@ -4,13 +4,13 @@ package main
 // timing is sound, because the clock has ended such leases before.
 var verifyMutants = []mutant{
 	{"verify does not look at the counter",
-		[]patch{{"internal/script/verify.lua", "c > string.sub(ARGV[1], 1, 16) and 3 or 1", "1"}},
-		[]killer{test("internal/script", "TestVerifyScript"), modelled("-DCERT_ANY", "-DCERT=1")}},
-	{"a replica verifies", []patch{{"internal/script/verify.lua", "redis.call('HDEL', KEYS[2], '')", ""}},
-		[]killer{test("internal/script", "TestVerifyAsksAMaster")}},
+		[]patch{{"internal/redis/script/verify.lua", "c > string.sub(ARGV[1], 1, 16) and 3 or 1", "1"}},
+		[]killer{test("internal/redis/script", "TestVerifyScript"), modelled("-DCERT_ANY", "-DCERT=1")}},
+	{"a replica verifies", []patch{{"internal/redis/script/verify.lua", "redis.call('HDEL', KEYS[2], '')", ""}},
+		[]killer{test("internal/redis/script", "TestVerifyAsksAMaster")}},
 	{"verify says yes whoever has the lock",
-		[]patch{{"internal/script/verify.lua", "and 4 or 0", "and 1 or 0"}},
-		[]killer{test("internal/script", "TestVerifyScript")}},
+		[]patch{{"internal/redis/script/verify.lua", "and 4 or 0", "and 1 or 0"}},
+		[]killer{test("internal/redis/script", "TestVerifyScript")}},
 	{"verify counts nodes that granted late or healed",
 		[]patch{{"redlock/update.go", "return errAhead", "return nil"}},
 		[]killer{

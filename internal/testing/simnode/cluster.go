@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/redis/script"
 )
 
 // Cluster returns a driver for nodes that each have a range of the hash slots, as the client of a Redis Cluster. The

@@ -15,7 +15,7 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/redis/script"
 )
 
 // program returns a script, which is compiled when it is called for the first time.

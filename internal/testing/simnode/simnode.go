@@ -1,7 +1,7 @@
 // Package simnode is a Redis node that lives in the test's memory and clock. It executes the scripts of
-// internal/script, and knows the commands that these use. It is fast enough for a hundred thousand acquisitions, runs
-// in virtual time, and can be given faults that no server has on demand. Tests in internal/script compare it with a
-// real server.
+// internal/redis/script, and knows the commands that these use. It is fast enough for a hundred thousand acquisitions,
+// runs in virtual time, and can be given faults that no server has on demand. Tests in internal/redis/script compare it
+// with a real server.
 package simnode
 
 import (

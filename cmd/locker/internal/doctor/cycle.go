@@ -8,7 +8,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/redis/node"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/settings"
+	"github.com/golocker/locker/internal/redis/settings"
 )
 
 // Level is the severity of a finding. Warn also means that a check had no result.

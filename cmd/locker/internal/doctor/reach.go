@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/settings"
+	"github.com/golocker/locker/internal/redis/settings"
 )
 
 // reach checks whether the node answers. If not, no further checks are made.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/redis/node"
 )
 
 // trial is one command that locks need, with the keys of a probe lock. Its effect does not matter.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/settings"
+	"github.com/golocker/locker/internal/redis/settings"
 )
 
 func containsFold(e drivers.ServerError, what string) bool {

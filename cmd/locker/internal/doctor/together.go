@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/node"
-	"github.com/golocker/locker/internal/settings"
+	"github.com/golocker/locker/internal/redis/node"
+	"github.com/golocker/locker/internal/redis/settings"
 )
 
 // together runs the checks that compare nodes.

@@ -17,7 +17,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/election"
-	"github.com/golocker/locker/internal/label"
+	"github.com/golocker/locker/internal/core/label"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/semaphore"
 )

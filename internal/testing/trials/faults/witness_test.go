@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/trials/history"
 	"github.com/golocker/locker/internal/testing/wire"
 )
