@@ -168,34 +168,24 @@ func waitWoken(c *locker.Client, key string) (result func(t *testing.T) lockertr
 	}
 }
 
-// A user without rights to channels, and one that may not publish, wait nevertheless.
+// A user without rights to any channel waits nevertheless. TestForbiddenCommands has users who may not publish or
+// subscribe.
 func TestChannelsRefusedByACL(t *testing.T) {
-	for name, rule := range map[string][]any{
-		"no channels": {"resetchannels"}, "no publish": {"-publish"}, "no subscribe": {"-subscribe"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			each := eachDriver
-			if name == "no publish" {
-				each = anyDriver
-			}
-			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				s := redistest.Start(t)
-				if name == "no channels" && !s.ChannelRights(t) {
-					return
-				}
-				s.User(t, "default", "on", "nopass", "~*", "+@all")
-				s.Cmd(t, append([]any{"ACL", "SETUSER", "default"}, rule...)...)
-				holder, waiter := closing(t, single.New(build(t, s.Addr()))), closing(t, single.New(build(t, s.Addr())))
-				promptly(t, untoldPoll, func() time.Duration { // they know that they cannot be told
-					lease := mustTry(t, holder)
-					result := lockLater(t, waiter)
-					looking(t, s)
-					released := time.Now()
-					steady.Unlock(t, lease)
-					return take(t, result).Sub(released)
-				})
-				nothingLeft(t, s)
-			})
+	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		s := redistest.Start(t)
+		if !s.ChannelRights(t) {
+			return
+		}
+		s.User(t, "default", "on", "nopass", "~*", "+@all", "resetchannels")
+		holder, waiter := closing(t, single.New(build(t, s.Addr()))), closing(t, single.New(build(t, s.Addr())))
+		promptly(t, untoldPoll, func() time.Duration { // they know that they cannot be told
+			lease := mustTry(t, holder)
+			result := lockLater(t, waiter)
+			looking(t, s)
+			released := time.Now()
+			steady.Unlock(t, lease)
+			return take(t, result).Sub(released)
 		})
-	}
+		nothingLeft(t, s)
+	})
 }

@@ -74,22 +74,3 @@ func TestContention(t *testing.T) {
 		})
 	}
 }
-
-// One client hands over to another on an idle machine.
-func TestHandover(t *testing.T) {
-	d := 200 * time.Millisecond
-	if os.Getenv("LOCKER_MEASURE") != "" {
-		d = 3 * time.Second
-	}
-	for _, name := range drivers.Names() {
-		t.Run(name, func(t *testing.T) {
-			s := redistest.Start(t)
-			lockers := make([]locker.Locker, 2)
-			for i := range lockers {
-				lockers[i] = closing(t, single.New(opened(name)(t, s.Addr())))
-			}
-			contention.Run(t, lockers, "k", 5*time.Millisecond, 300*time.Millisecond)
-			t.Log(contention.Run(t, lockers, "k", 5*time.Millisecond, d))
-		})
-	}
-}

@@ -13,8 +13,6 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/steady"
-	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
 
@@ -30,22 +28,6 @@ func TestErrorsOfARealServer(t *testing.T) {
 		want []error
 		text string
 	}{
-		{"held", func(t *testing.T, u setup) error {
-			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
-			_, err := u.c.TryLock(t.Context(), "k")
-			return err
-		}, []error{locker.ErrHeld}, `trylock "k": held by `},
-		{"context cancelled", func(t *testing.T, u setup) error {
-			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			_, err := u.c.Lock(lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { cancel() }}), "k")
-			return err
-		}, []error{locker.ErrHeld, context.Canceled}, "cancelled after "},
-		{"deadline", func(t *testing.T, u setup) error {
-			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
-			return inTime(t, locker.ErrHeld, func(ctx context.Context) error { _, err := u.c.Lock(ctx, "k"); return err })
-		}, []error{locker.ErrHeld, context.DeadlineExceeded}, "timed out after "},
 		{"server down", func(t *testing.T, u setup) error {
 			u.s.Kill()
 			_, err := u.c.Lock(t.Context(), "k")
@@ -93,35 +75,6 @@ func TestErrorsOfARealServer(t *testing.T) {
 			_, err := u.c.Lock(t.Context(), "k")
 			return err
 		}, []error{locker.ErrForeignKey}, "not a lock"},
-		{"lost lease", func(t *testing.T, u setup) error {
-			l, err := u.c.Lock(t.Context(), "k", locker.NoRenewal())
-			if err != nil {
-				t.Fatal(err)
-			}
-			u.s.Cmd(t, "DEL", "lock:k")
-			return l.Extend(t.Context())
-		}, []error{locker.ErrLost}, "lock lost: gone"},
-		{"lost lease, at unlock", func(t *testing.T, u setup) error {
-			l, err := u.c.Lock(t.Context(), "k", locker.NoRenewal())
-			if err != nil {
-				t.Fatal(err)
-			}
-			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
-			return l.Unlock(t.Context())
-		}, []error{locker.ErrNotHeld, locker.ErrLost}, "no longer held"},
-		{"double unlock", func(t *testing.T, u setup) error {
-			l, err := u.c.Lock(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
-			steady.Unlock(t, l)
-			return l.Unlock(t.Context())
-		}, []error{locker.ErrUnlocked}, "already unlocked"},
-		{"closed client", func(t *testing.T, u setup) error {
-			_ = u.c.Close()
-			_, err := u.c.Lock(t.Context(), "k")
-			return err
-		}, []error{locker.ErrClosed}, "closed"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

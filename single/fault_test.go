@@ -71,89 +71,6 @@ func (r *rig) wantNoKey(t *testing.T) {
 	eventually(t, limit, "the key is gone", func() bool { return !slices.Contains(r.server.Keys(t, "*"), "lock:k") })
 }
 
-func TestContextCancelledWhileTheCommandIsInFlight(t *testing.T) {
-	for name, action := range map[string]fault.Action{
-		"not yet executed": fault.Hold, "executed, reply on its way": fault.HoldReply,
-	} {
-		t.Run(name, func(t *testing.T) {
-			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				r := newRig(t, build, longTimeout)
-				r.proxy.Handle(nth(1, action, isAcquire))
-				last := len(r.proxy.Requests())
-				ctx, cancel := context.WithCancel(t.Context())
-				result := make(chan error, 1)
-				go func() {
-					_, err := r.client.Lock(ctx, "k", locker.TTL(ttl))
-					result <- err
-				}()
-				r.proxy.Wait(t, func(q fault.Request) bool { return q.N > last && isAcquire(q) })
-				cancel()
-				wantErr(t, <-result, locker.ErrUnavailable, context.Canceled)
-				r.proxy.Release() // the command lands, or its reply arrives, after the caller has left
-				r.wantNoKey(t)
-			})
-		})
-	}
-}
-
-func TestReplyLostAfterExecution(t *testing.T) {
-	t.Parallel()
-	for name, action := range map[string]fault.Action{"connection cut": fault.CutAfter, "silence": fault.DropReply} {
-		t.Run(name, func(t *testing.T) {
-			timeout := longTimeout
-			if name == "silence" {
-				timeout = time.Second
-			}
-			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				r := newRig(t, build, timeout)
-				before := r.proxy.Count(isAcquire)
-				r.proxy.Handle(nth(1, action, isAcquire))
-				_, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
-				wantErr(t, err, locker.ErrUnavailable)
-				if n := r.proxy.Count(isAcquire) - before; n != 1 {
-					t.Errorf("the acquisition was sent %d times", n)
-				}
-				r.wantNoKey(t)
-			})
-		})
-	}
-}
-
-// Proxies and clients that resend must not make an owner lose to itself.
-func TestAcquisitionExecutedTwiceIsGranted(t *testing.T) {
-	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		r := newRig(t, build, longTimeout)
-		r.proxy.Handle(nth(1, fault.Duplicate, isAcquire))
-		l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Extend(t.Context()); err != nil {
-			t.Errorf("the second execution issued another token: %v", err)
-		}
-		steady.Unlock(t, l)
-		r.wantNoKey(t)
-	})
-}
-
-func TestReleaseReplyLost(t *testing.T) {
-	for name, action := range map[string]fault.Action{"before execution": fault.CutBefore,
-		"after execution": fault.CutAfter} {
-		t.Run(name, func(t *testing.T) {
-			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				r := newRig(t, build, longTimeout)
-				l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.proxy.Handle(nth(1, action, isRelease))
-				wantErr(t, l.Unlock(t.Context()), locker.ErrUnavailable) // not known, and so not "not held"
-				r.wantNoKey(t)                                           // it goes on by itself
-			})
-		})
-	}
-}
-
 // The n-th command of lock and unlock fails, for n = 1, 2, … until there is no n-th: nothing may stay behind.
 func TestSweepOverFailingCommands(t *testing.T) {
 	for name, action := range map[string]fault.Action{
@@ -170,8 +87,14 @@ func TestSweepOverFailingCommands(t *testing.T) {
 					before := r.proxy.Count(isScript)
 					r.proxy.Handle(nth(n, action, isScript))
 					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-					if l, err := r.client.Lock(ctx, "k", locker.TTL(ttl)); err == nil {
-						_ = l.Unlock(ctx)
+					l, err := r.client.Lock(ctx, "k", locker.TTL(ttl))
+					if err == nil {
+						err = l.Unlock(ctx)
+					}
+					// The lock is the caller's or free. Nothing else may be said when an answer is lost, or when a command was
+					// executed twice.
+					if errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrNotHeld) {
+						t.Errorf("command %d %s: %v", n, name, err)
 					}
 					cancel()
 					sent := r.proxy.Count(isScript) - before

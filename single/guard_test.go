@@ -15,7 +15,6 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/simnode"
-	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
 
@@ -168,27 +167,6 @@ func TestWaiterBearsTheRest(t *testing.T) {
 		if n := evalsha(t, s); n > 12 {
 			t.Errorf("%d calls for one lock", n)
 		}
-	})
-}
-
-// A lease goes on while its server rests, if the server has its lock.
-func TestLeaseGoesOnWhileItsServerRests(t *testing.T) {
-	anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		s := redistest.Start(t)
-		bootstrap(t, build(t, s.Addr()), single.Guard(time.Minute))
-		c := closing(t, single.New(build(t, s.Addr()), single.Guard(time.Minute)))
-		lease := mustTry(t, c, locker.TTL(time.Minute))
-		s.Cmd(t, "DEL", s.Keys(t, "{*}}lock:guard")[0])
-		if _, err := c.TryLock(t.Context(), "free"); !errors.As(err, new(*locker.RestingError)) {
-			t.Errorf("a free lock: %v", err)
-		}
-		_, err := c.TryLock(t.Context(), "k")
-		wantErr(t, err, locker.ErrHeld)
-		if err := lease.Extend(t.Context()); err != nil {
-			t.Error(err)
-		}
-		steady.Unlock(t, lease)
-		nothingLeft(t, s)
 	})
 }
 

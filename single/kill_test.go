@@ -165,29 +165,6 @@ func TestWaiterIsStopped(t *testing.T) {
 	})
 }
 
-// Several that are stopped, before one that is not, stall it once each, until those that are left count as dead, for
-// want of heartbeats: by six seconds and a heartbeat in all, however many they are.
-func TestSeveralWaitersAreStopped(t *testing.T) {
-	t.Parallel()
-	promptly(t, maxLease+heartbeat, func() time.Duration {
-		s := redistest.Start(t)
-		lease := mustTry(t, closing(t, single.New(opened("rueidis")(t, s.Addr()))), locker.TTL(ttl))
-		const many = 8
-		var waiters []*os.Process
-		for i := range many {
-			waiter, _ := waiterProcess(t, drivers.Names()[i%3], s.Addr())
-			waiters = append(waiters, waiter)
-			listening(t, s, i+1)
-		}
-		behind := lockLater(t, closing(t, single.New(opened("rueidis")(t, s.Addr()))), locker.TTL(ttl))
-		listening(t, s, many+1)
-		stop(t, s, waiters...)
-		released := time.Now()
-		steady.Unlock(t, lease)
-		return take(t, behind).Sub(released)
-	})
-}
-
 // stop stops processes that wait, and returns when the server has seen the last of their requests: what it hands over
 // after that they do not come for.
 func stop(t *testing.T, s *redistest.Server, ps ...*os.Process) {

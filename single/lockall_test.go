@@ -1,11 +1,8 @@
 package single_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -62,24 +59,6 @@ func TestLockAllIsOneCommand(t *testing.T) {
 	}
 }
 
-// A step is one call also while the server remembers attempts that were cancelled.
-func TestLockAllAfterACancelledAttemptIsOneCommand(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	for _, name := range drivers.Names() {
-		l := closing(t, single.New(opened(name)(t, s.Addr()), single.Prefix(name)))
-		wait := script.KeysOf(name, "b").Wait()
-		s.Cmd(t, "HSET", wait, "!cancelled", fmt.Sprint("x:", time.Now().Add(time.Hour).UnixMilli()))
-		eventually(t, 30*time.Second, "one call of a script for two locks", func() bool {
-			before := roundTrips(t, s)
-			lease := lockAll(t, l, "a", "b")
-			n := roundTrips(t, s) - before
-			unlockAll(t, lease)
-			return n == 1
-		})
-	}
-}
-
 // A step has up to 64 locks. More are acquired one after the other.
 func TestLockAllOfMoreThanAStep(t *testing.T) {
 	t.Parallel()
@@ -103,42 +82,6 @@ func TestLockAllOfMoreThanAStep(t *testing.T) {
 	}
 }
 
-// The step fails as a whole if one lock is held, with what is known about its holder, and does not overtake a waiter.
-func TestTryLockAllOnAServer(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	for _, name := range drivers.Names() {
-		l := closing(t, single.New(opened(name)(t, s.Addr()), single.Prefix(name)))
-		held, err := l.TryLock(t.Context(), "b", locker.Label("me"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = locker.TryLockAll(t.Context(), l, []string{"a", "b"})
-		var about *locker.Error
-		var by *locker.HeldError
-		if !errors.As(err, &about) || about.Key != "b" || !errors.As(err, &by) || by.Label != "me" || by.Remaining <= 0 {
-			t.Errorf("%s: %v", name, err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		granted := make(chan locker.Lease, 1)
-		go func() {
-			lease, _ := l.Lock(ctx, "b")
-			granted <- lease
-		}()
-		eventually(t, 30*time.Second, "a waiter", func() bool {
-			seen, err := l.Inspect(t.Context(), "b")
-			return err == nil && seen.Waiting == 1
-		})
-		unlockAll(t, held)
-		if _, err = locker.TryLockAll(t.Context(), l, []string{"a", "b"}); !errors.Is(err, locker.ErrHeld) {
-			t.Errorf("%s: it has overtaken a waiter: %v", name, err)
-		}
-		unlockAll(t, <-granted)
-		cancel()
-		unlockAll(t, lockAll(t, l, "a", "b"))
-	}
-}
-
 // Behind a cluster, the locks of one slot are acquired in one step, and others one after the other.
 func TestLockAllOnACluster(t *testing.T) {
 	onCluster(t, func(t *testing.T, c *redistest.Cluster, client clientBuilder) {
@@ -156,30 +99,6 @@ func TestLockAllOnACluster(t *testing.T) {
 			t.Errorf("%v", keys)
 		}
 		unlockAll(t, lease)
-	})
-}
-
-// An attempt whose answer never came leaves nothing, also if it is executed later.
-func TestLockAllLeavesNothingBehind(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	l := closing(t, single.New(opened("redigo")(t, s.Addr()), single.Timeout(200*time.Millisecond)))
-	unlockAll(t, lockAll(t, l, "a", "b"))
-	s.Pause()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := locker.LockAll(ctx, l, []string{"a", "b"}, locker.TTL(ttl))
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the server is stopped: %v", err)
-	}
-	s.Resume()
-	eventually(t, 10*time.Second, "free locks", func() bool {
-		for _, key := range []string{"lock:a", "lock:b"} {
-			if value, _ := s.Cmd(t, "GET", key).(string); strings.Contains(value, "|") {
-				return false
-			}
-		}
-		return s.Cmd(t, "EXISTS", script.KeysOf("lock:", "a").Wait()) == int64(1) // the clean-up has come
 	})
 }
 

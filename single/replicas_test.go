@@ -88,63 +88,6 @@ func TestReplicaHasTheLock(t *testing.T) {
 	})
 }
 
-// What callers see while a replica is missing, and when it is back.
-func TestReplicaIsMissing(t *testing.T) {
-	t.Parallel()
-	ways := map[string]func(t *testing.T, master, replica *redistest.Server) (back func()){
-		"paused": func(_ *testing.T, _, replica *redistest.Server) func() {
-			replica.Pause()
-			return replica.Resume
-		},
-		"killed": func(_ *testing.T, _, replica *redistest.Server) func() {
-			replica.Kill()
-			return replica.Restart
-		},
-		"lagging": func(t *testing.T, master, replica *redistest.Server) func() {
-			replica.Cmd(t, "REPLICAOF", "127.0.0.1", "1") // nobody is there, and the old data is served
-			return func() { replica.Follow(t, master) }
-		},
-	}
-	for name, way := range ways {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				master, replica, p := replicated(t)
-				c := withReplicas(t, build(t, p.Addr()), 1)
-				held, err := c.TryLock(t.Context(), "held", locker.TTL(time.Minute), locker.NoRenewal())
-				if err != nil {
-					t.Fatal(err)
-				}
-				k := mustTry(t, c)
-				end := held.Until()
-				back := way(t, master, replica)
-
-				notReplicated(t, held.Extend(t.Context()), 0, 1)
-				if held.Until() != end {
-					t.Errorf("the end has moved by %v", held.Until().Sub(end))
-				}
-				waiter := lockLater(t, c, locker.Patience(time.Minute))
-				eventually(t, 30*time.Second, "it waits", func() bool { return queued(t, master) == 1 })
-				steady.Unlock(t, k) // needs no replica
-				_, err = c.TryLock(t.Context(), "another", locker.TTL(ttl))
-				notReplicated(t, err, 0, 1)
-				eventually(t, 10*time.Second, "the attempt is undone", func() bool {
-					return master.Cmd(t, "EXISTS", "lock:another") == int64(0)
-				})
-				select {
-				case o := <-waiter:
-					t.Fatalf("the waiter got %v, %v without a replica", o.lease, o.err)
-				default:
-				}
-				back()
-				take(t, waiter)
-				steady.Unlock(t, held)
-				nothingLeft(t, master)
-			})
-		})
-	}
-}
-
 // Replicas lack an extension that they have not confirmed. So they do not confirm the next one either, although the
 // lock on the master already lives for longer than that asks for, and whichever connection it uses.
 func TestExtensionAfterAShortfall(t *testing.T) {
@@ -265,27 +208,6 @@ func TestIsolatedMaster(t *testing.T) {
 		if old.Cmd(t, "EXISTS", "lock:k") == int64(1) && old.PTTL(t, "lock:k") <= 0 {
 			t.Error("the old master has a lock for ever")
 		}
-	})
-}
-
-// When the replica is promoted in the middle, and the client follows, leases and waiters go on with the new master if
-// that has a replica.
-func TestReplicaIsPromoted(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		old, next, p := replicated(t)
-		c := withReplicas(t, build(t, p.Addr()), 1)
-		lease := mustTry(t, c, locker.TTL(time.Minute))
-		waiter := lockLater(t, c, locker.Patience(time.Minute))
-		eventually(t, 30*time.Second, "it waits", func() bool { return queued(t, old) == 1 })
-		moveTo(t, swap, p, old, next)
-		eventually(t, 30*time.Second, "it is extended", func() bool { return lease.Extend(t.Context()) == nil })
-		// Its connection may be the one that the promotion has cut. The release goes on in the background then.
-		if err := lease.Unlock(t.Context()); err != nil && !errors.Is(err, locker.ErrUnavailable) {
-			t.Error(err)
-		}
-		take(t, waiter)
-		nothingLeft(t, next)
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,8 +12,6 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
-	"github.com/golocker/locker/lockertrace"
-	"github.com/golocker/locker/single"
 )
 
 const queueKey = "{lock:k}:lockqueue"
@@ -112,121 +109,4 @@ func nothingLeft(t *testing.T, s *redistest.Server) {
 	eventually(t, 10*time.Second, "nothing is left of the lock", func() bool {
 		return len(s.Left(t)) == 0
 	})
-}
-
-// A thousand goroutines of one Client cost the server what one does, and come in the order of their arrival.
-func TestAThousandGoroutinesWait(t *testing.T) {
-	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		s := redistest.Start(t)
-		lease := mustTry(t, closing(t, single.New(build(t, s.Addr()))))
-		c := closing(t, single.New(build(t, s.Addr())))
-		const n = 1000
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		var order []int // guarded by the lock itself
-		var first [n]sync.Once
-		var wg sync.WaitGroup
-		for i := range n {
-			waits := make(chan struct{})
-			ctx := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) {
-				first[i].Do(func() { close(waits) })
-			}})
-			wg.Go(func() {
-				l, err := c.Lock(ctx, "k")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				order = append(order, i)
-				if i%50 == 0 {
-					if q, err := s.Do("ZCARD", queueKey); err != nil || q.(int64) > 1 {
-						t.Errorf("%v, %v wait at the server, want one", q, err)
-					}
-				}
-				steady.Unlock(t, l)
-			})
-			<-waits // it has its place
-		}
-		listening(t, s, 1)
-		if got := queued(t, s); got != 1 {
-			t.Errorf("%d wait at the server, want one", got)
-		}
-		if got := connections(t, s); got != 1 {
-			t.Errorf("%d connections of subscribers, want one", got)
-		}
-		before, start := roundTrips(t, s), time.Now()
-		time.Sleep(3 * time.Second) // not for anything to happen: it must not
-		sent, took := roundTrips(t, s)-before, time.Since(start)
-		if sent > 4*int(took/(3*time.Second)+1) {
-			t.Errorf("%d requests in %v", sent, took)
-		}
-		steady.Unlock(t, lease)
-		wg.Wait()
-		for i, got := range order {
-			if got != i {
-				t.Fatalf("goroutine %d came as number %d", got, i)
-			}
-		}
-		if got := connections(t, s); got != 1 {
-			t.Errorf("%d connections of subscribers, want one", got)
-		}
-		nothingLeft(t, s)
-	})
-}
-
-// The release of another library notifies nobody, so a waiter polls. Of some pauses the shortest counts.
-func TestWaiterPollsBehindAnotherLibrary(t *testing.T) {
-	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		s := redistest.Start(t)
-		const value = "c29tZWJvZHkncw=="
-		s.Cmd(t, "SET", "lock:k", value, "NX", "PX", 600000)
-		c := closing(t, single.New(build(t, s.Addr())))
-		pauses := make(chan time.Duration, 10000)
-		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Woken: func(w lockertrace.Wake) { pauses <- w.Slept }})
-		result := make(chan outcome, 1)
-		go func() {
-			l, err := c.Lock(ctx, "k", locker.TTL(ttl))
-			result <- outcome{l, err, time.Now()}
-		}()
-		listening(t, s, 1)
-		for len(pauses) > 0 { // before it could be told
-			<-pauses
-		}
-		shortest := <-pauses
-		for range 4 {
-			shortest = min(shortest, <-pauses)
-		}
-		if shortest >= heartbeat/2 {
-			t.Errorf("the shortest pause was %v", shortest)
-		}
-		if got := s.Cmd(t, "GET", "lock:k"); got != value {
-			t.Errorf("their value is %q now", got)
-		}
-		s.Cmd(t, "DEL", "lock:k")
-		take(t, result)
-		nothingLeft(t, s)
-	})
-}
-
-// What appears under the key, and is no lock, is not waited for.
-func TestForeignKeyWhileWaiting(t *testing.T) {
-	t.Parallel()
-	for _, value := range [][]any{{"SET", "lock:k", "no expiry"}, {"HSET", "lock:k", "field", "value"}} {
-		t.Run(value[0].(string), func(t *testing.T) {
-			s := redistest.Start(t)
-			build := opened("redigo")
-			lease := mustTry(t, closing(t, single.New(build(t, s.Addr()))), locker.NoRenewal())
-			result := lockLater(t, closing(t, single.New(build(t, s.Addr()))))
-			listening(t, s, 1)
-			s.Cmd(t, "DEL", "lock:k")
-			s.Cmd(t, value...)
-			o := <-result
-			wantErr(t, o.err, locker.ErrForeignKey)
-			eventually(t, 5*time.Second, "the waiter has left", func() bool { return queued(t, s) == 0 })
-			_ = lease.Unlock(t.Context())
-			if s.Cmd(t, "EXISTS", "lock:k") != int64(1) {
-				t.Error("what was not a lock is gone")
-			}
-		})
-	}
 }

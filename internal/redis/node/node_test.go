@@ -57,19 +57,24 @@ func TestCallerWithoutDeadlineIsBoundedByTimeoutAndTTL(t *testing.T) {
 	}
 }
 
-// What an answer to a release means, and that it is an answer: nothing goes on in the background.
-func TestReleaseReplies(t *testing.T) {
-	for reply, want := range map[drivers.Reply]error{
-		int64(0): locker.ErrNotHeld,
-		int64(1): nil,
-		int64(2): nil,               // deleted by an earlier delivery of the same release: ours to the end
-		int64(3): locker.ErrNotHeld, // deleted, but somebody else has had it since
-		int64(4): locker.ErrNotHeld, // somebody else's
+// What an answer to a release or an extension means, and that it is an answer: nothing goes on in the background.
+func TestRepliesSayWhatBecameOfALock(t *testing.T) {
+	for reply, want := range map[drivers.Reply]locker.LostReason{
+		int64(0): locker.LostGone,
+		int64(1): "",
+		int64(2): "",                    // deleted by an earlier delivery of the same release: ours to the end
+		int64(3): locker.LostSuperseded, // deleted, but somebody else has had it since
+		int64(4): locker.LostTakenOver,
 	} {
 		bubble(t, func(t *testing.T, d *fake, n *Node) {
 			d.will(all(reply))
-			if err := n.Release(t.Context(), request("a")); !errors.Is(err, want) {
-				t.Errorf("reply %v: got %v, want %v", reply, err, want)
+			for what, call := range map[string]func(context.Context, locker.Request) error{
+				"Release": n.Release, "Extend": n.Extend,
+			} {
+				err, lost := call(t.Context(), request("a")), &locker.NotHeldError{}
+				if errors.As(err, &lost); (err == nil) != (want == "") || lost.Reason != want {
+					t.Errorf("%s, reply %v: got %v, want the reason %q", what, reply, err, want)
+				}
 			}
 			before := len(d.sent("release"))
 			time.Sleep(time.Minute)

@@ -11,7 +11,7 @@ var foreignMutants = []mutant{
 		" and string.sub(v, 1, 5) ~= 'hold:'", "",
 		test("internal/redis/script", "TestNobodyPolls"), test("internal/redis/node", "TestNobodyPolls")),
 	foreign("nobody polls", "internal/redis/script/queue.lua", "if not foreign(cur) then return 0 end", "do return 0 end",
-		test("internal/redis/script", "TestOneWaiter"), test("redlock", pollsBehind), test("single", "TestWaiterPolls")),
+		test("internal/redis/script", "TestOneWaiter"), test("redlock", pollsBehind)),
 	foreign("a dead waiter keeps the others from polling", "internal/redis/script/queue.lua",
 		"if alive(h) then return 0 end",
 		"do return 0 end", test("internal/redis/script", "TestOneWaiter"), test("internal/redis/node",
