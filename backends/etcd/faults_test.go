@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -80,13 +82,16 @@ func TestStoppedMemberCostsNoLock(t *testing.T) {
 	if testing.Short() {
 		return // three members take seconds to start
 	}
+	const clients = 8
+	n := leasesOr(manyLeases) / clients
 	c := startCluster(t)
 	for who, member := range map[string]func() *etcdtest.Member{"follower": c.follower, "leader": c.leader} {
 		m := member()
 		leases := map[locker.Lease]time.Time{}
-		for i := range 8 {
-			lease := lock(t, c.client(), fmt.Sprint(who, i), locker.TTL(8*time.Second))
-			leases[lease] = lease.Until()
+		for i := range clients {
+			for _, lease := range c.many(c.client(), fmt.Sprint(who, i, "/"), n, 8*time.Second, nil) {
+				leases[lease] = lease.Until()
+			}
 		}
 		m.Pause()
 		for lease, granted := range leases {
@@ -98,9 +103,8 @@ func TestStoppedMemberCostsNoLock(t *testing.T) {
 			})
 		}
 		m.Resume()
-		for lease := range leases {
-			unlock(t, lease)
-		}
+		locks := slices.Collect(maps.Keys(leases))
+		concurrently(len(locks), func(i int) { unlock(t, locks[i]) })
 	}
 	c.empty()
 }

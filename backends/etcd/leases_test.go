@@ -16,8 +16,15 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// manyLeases is how many leases TestManyLeases holds, unless the variable LOCKER_ETCD_LEASES says otherwise.
 const manyLeases = 1000
+
+// leasesOr returns how many leases a test holds: n, unless the variable LOCKER_ETCD_LEASES says otherwise.
+func leasesOr(n int) int {
+	if set, err := strconv.Atoi(os.Getenv("LOCKER_ETCD_LEASES")); err == nil {
+		return set
+	}
+	return n
+}
 
 // TestManyLeases holds many leases of one Client on three members, until each was extended three times. Extensions that
 // are due at about the same time share a lease and a transaction. So they cost few entries of etcd's log, and no
@@ -26,10 +33,7 @@ func TestManyLeases(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	n, ttl := manyLeases, 30*time.Second
-	if set, err := strconv.Atoi(os.Getenv("LOCKER_ETCD_LEASES")); err == nil {
-		n = set
-	}
+	n, ttl := leasesOr(manyLeases), 30*time.Second
 	if set, err := time.ParseDuration(os.Getenv("LOCKER_ETCD_TTL")); err == nil {
 		ttl = set
 	}
@@ -40,7 +44,7 @@ func TestManyLeases(t *testing.T) {
 	start := time.Now()
 	var mu sync.Mutex
 	var took []time.Duration
-	leases := c.many(l, n, ttl, func(r lockertrace.Renewal) {
+	leases := c.many(l, "k", n, ttl, func(r lockertrace.Renewal) {
 		mu.Lock()
 		defer mu.Unlock()
 		took = append(took, r.Duration)
@@ -99,15 +103,15 @@ func TestManyLeases(t *testing.T) {
 	c.empty()
 }
 
-// many acquires n locks.
+// many acquires n locks whose keys begin with prefix.
 func (c *cluster) many(
-	l locker.Locker, n int, ttl time.Duration, renewed func(r lockertrace.Renewal),
+	l locker.Locker, prefix string, n int, ttl time.Duration, renewed func(r lockertrace.Renewal),
 ) []locker.Lease {
 	leases := make([]locker.Lease, n)
 	ctx := lockertrace.With(c.t.Context(), &lockertrace.Trace{Renewed: renewed})
 	concurrently(n, func(i int) {
 		var err error
-		leases[i], err = l.Lock(ctx, fmt.Sprint("k", i), locker.TTL(ttl))
+		leases[i], err = l.Lock(ctx, fmt.Sprint(prefix, i), locker.TTL(ttl))
 		c.must(err)
 	})
 	return leases
