@@ -12,6 +12,18 @@ func Held(c *Client) int {
 	return len(c.schedule.grants)
 }
 
+// HideGrants takes the list of its grants away from c, until show is called. What looks at all of them finds none.
+func HideGrants(c *Client) (show func()) {
+	hide := func(grants byDue) (was byDue) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		was, c.schedule.grants = c.schedule.grants, grants
+		return was
+	}
+	was := hide(nil)
+	return func() { hide(was) }
+}
+
 // SleepMachine returns a function that simulates a suspended machine: the wall clock advances by d, and the monotonic
 // clock does not. Leases must not be extended after that in the same test, because time.Now does not know about the
 // suspension.
