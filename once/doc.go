@@ -49,9 +49,10 @@
 //     a power cut soon after the job.
 //
 // It is called at least once if an instance is there within the window, can reach the store before it ends, and does
-// not crash in that moment. Per asks again while it cannot reach the store. [Claim] does not. If the answer to an
-// attempt was lost, and the attempt is not undone within two seconds after that, Per returns [Elsewhere] with an error,
-// and perhaps nobody runs the tick. What is not promised:
+// not crash in that moment. [Per] and [Claim] ask again each second while they cannot reach the store. If the answer to
+// an attempt was lost, and the attempt is not undone within two seconds after that, Per returns [Elsewhere] with an
+// error, Claim an error that matches both [ErrElsewhere] and locker.ErrUnavailable, and perhaps nobody runs the tick.
+// What is not promised:
 //
 //   - A tick is not run again after a crash in the middle of the job, nor if the job returns an error. Nor if an
 //     instance has claimed it and stood still until the window was over.
@@ -79,13 +80,12 @@
 // The window is how late an instance may be and still run the tick, and so how long an outage of the store may last.
 // The skew is twice what the clock of one instance may be wrong by. With time from NTP, clocks are wrong by some
 // milliseconds, so the default of 5 s has room. A longer window costs a key in the store for that long, and a lock that
-// an operator has released is noticed later, when a third of the TTL is over. In files, S3, DynamoDB, Kubernetes and
-// MySQL, the record of each tick stays for ever: a job a minute leaves 525,600 of them a year. Keep ticks in another
-// store, or remove the records of ticks that are older than the window. Window and skew together are less than 23
+// an operator has released is noticed later, when a third of the TTL is over. Window and skew together are less than 23
 // hours, and 3 % less than the TTL that a restart guard allows.
 //
 // On stores of records (files, S3, DynamoDB, Kubernetes, MySQL) each tick leaves a record for good: a job a minute
-// leaves 525,600 a year. Those of files may be removed while no program runs.
+// leaves 525,600 a year. Keep ticks in another store, or remove the records of ticks that are older than the window:
+// those of files while no program runs.
 //
 // Instances with different windows do not agree on when a lock may end. Change the key together with the window, or
 // restart all instances between two ticks.

@@ -173,11 +173,36 @@ func TestProcessStandsStillBeforeItsRequest(t *testing.T) {
 	}
 }
 
+// claims runs the tick of the test under a lease of Claim, and says what Per would.
+func (i *instance) claims() (once.Outcome, error) {
+	lease, err := once.Claim(i.Context(), i.locker, key, i.tick, once.Window(window), once.Skew(skew),
+		once.Clock(func() time.Time { return time.Now().Add(i.ahead) }))
+	switch {
+	case errors.Is(err, once.ErrElsewhere):
+		return once.Elsewhere, err
+	case errors.Is(err, once.ErrTooLate):
+		return once.TooLate, err
+	case err != nil:
+		return once.Failed, err
+	}
+	i.runs(i.tick)
+	return once.Ran, lease.Unlock(i.Context())
+}
+
 // While the store is down, nothing runs. The tick is run once when it is back, if that is within the window. Nobody has
 // to call again for that.
 func TestStoreIsDown(t *testing.T) {
-	for _, down := range []time.Duration{5 * time.Second, 2 * window} {
-		t.Run(down.String(), func(t *testing.T) {
+	per := func(i *instance) (once.Outcome, error) { return i.per(nil) }
+	for _, tt := range []struct {
+		down time.Duration
+		name string
+		call func(i *instance) (once.Outcome, error)
+	}{
+		{5 * time.Second, "Per", per}, {2 * window, "Per", per},
+		{5 * time.Second, "Claim", (*instance).claims}, {2 * window, "Claim", (*instance).claims},
+	} {
+		down := tt.down
+		t.Run(tt.name+" "+down.String(), func(t *testing.T) {
 			withFleet(t, faulty, func(w *fleet) {
 				var mu sync.Mutex
 				outcomes := map[once.Outcome]int{}
@@ -186,7 +211,7 @@ func TestStoreIsDown(t *testing.T) {
 					i := w.instance(time.Duration(n) * 200 * time.Millisecond)
 					all.Go(func() {
 						i.until(w.tick)
-						outcome, err := i.per(nil)
+						outcome, err := tt.call(i)
 						if down > window && !errors.Is(err, locker.ErrUnavailable) {
 							w.Errorf("%s, %v", outcome, err)
 						}
@@ -241,7 +266,9 @@ func TestAnswerIsLost(t *testing.T) {
 			withFleet(t, backend, func(w *fleet) {
 				a, b := w.instance(0), w.instance(0)
 				a.until(w.tick)
-				_, err := once.Claim(w.Context(), a.client, key, w.tick, once.Window(window), once.Skew(skew))
+				ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
+				defer cancel()
+				_, err := once.Claim(ctx, a.client, key, w.tick, once.Window(window), once.Skew(skew))
 				if !errors.Is(err, locker.ErrUnavailable) {
 					w.Error(err)
 				}
@@ -282,6 +309,30 @@ func TestPerFindsItsOwnClaim(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A call ends with its context while the store is down.
+func TestContextEndsWhileTheStoreIsDown(t *testing.T) {
+	withFleet(t, faulty, func(w *fleet) {
+		i := w.instance(0)
+		i.until(w.tick)
+		w.backend.(*lockertest.Store).Down()
+		ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+		defer cancel()
+		start, told := time.Now(), 0
+		_, err := once.Claim(ctx, i.client, key, w.tick, once.Unavailable(func(err error) {
+			if told++; !errors.Is(err, locker.ErrUnavailable) || time.Since(start) > time.Second {
+				w.Error(err)
+			}
+		}))
+		if told != 1 {
+			w.Errorf("the program was told %d times", told)
+		}
+		if took := time.Since(start); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, ctx.Err()) ||
+			took < 9*time.Second || took > 11*time.Second {
+			w.Errorf("%v after %v", err, took)
+		}
+	})
 }
 
 // The wall clock is set back while the store is down. The window ends as if it had not been.
@@ -331,5 +382,8 @@ func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
 		w.backend.(*lockertest.Store).Down()
 		_, err = once.Claim(w.Context(), i.client, key, w.tick.Add(time.Second))
 		names(err)
+		if !errors.Is(err, once.ErrTooLate) || !errors.Is(err, locker.ErrUnavailable) {
+			w.Error(err)
+		}
 	})
 }

@@ -58,6 +58,7 @@ type Option func(*options)
 type options struct {
 	window, skew time.Duration
 	now          func() time.Time // the wall clock
+	unavailable  func(err error)  // see Unavailable
 }
 
 // Window sets how late a tick may be claimed. It is how long an instance may take from the tick to the grant of the
@@ -74,6 +75,12 @@ func Skew(d time.Duration) Option {
 	return func(o *options) { o.skew = d }
 }
 
+// Unavailable sets a function that is called once if the store cannot be asked, before the call begins to ask again, so
+// that a program can tell why nothing happens. It must not block.
+func Unavailable(f func(err error)) Option {
+	return func(o *options) { o.unavailable = f }
+}
+
 // Per calls f, unless another call for the same key and tick has been granted the right to do so, in this process or in
 // another one that uses the same store. tick is the time that the schedule names, and not the time of the call. It must
 // be a whole millisecond, because a time of the clock would be another tick on each instance, and not further ahead
@@ -87,28 +94,18 @@ func Skew(d time.Duration) Option {
 func Per(
 	ctx context.Context, l locker.Locker, key string, tick time.Time, f func(ctx context.Context) error, opts ...Option,
 ) (Outcome, error) {
-	ran, c := false, newClaim(tick, opts)
-	var err, down error
-	for {
-		err = locker.Do(ctx, claims{l, c}, key, func(ctx context.Context) error {
-			ran = true
-			return f(ctx)
-		})
-		if ran || !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrClosed) || !pause(ctx) {
-			break
-		}
-		down = err
-	}
-	if down != nil && !ran && (errors.Is(err, ErrTooLate) || errors.Is(err, ErrElsewhere)) {
-		err = &locker.Error{Op: "once", Key: key, Err: fmt.Errorf("%w: %w", reason(err), reason(down))}
-	}
+	ran := false
+	err := locker.Do(ctx, claims{l, newClaim(tick, opts)}, key, func(ctx context.Context) error {
+		ran = true
+		return f(ctx)
+	})
 	switch {
 	case ran:
 		return Ran, err
 	case errors.Is(err, ErrTooLate):
 		return TooLate, err
 	case errors.Is(err, ErrElsewhere):
-		if down == nil {
+		if !errors.Is(err, locker.ErrUnavailable) {
 			err = nil
 		}
 		return Elsewhere, err
@@ -145,19 +142,44 @@ type claims struct {
 
 // Lock claims the tick. It overrides that of the Locker.
 func (c claims) Lock(ctx context.Context, key string, _ ...locker.Option) (locker.Lease, error) {
-	return c.claim.acquire(ctx, c.Locker, key)
+	return c.claim.repeat(ctx, c.Locker, key)
 }
 
 // Claim is the part of [Per] before f, for schedulers that call the job themselves. Whoever gets the lease runs the
 // job, and calls Unlock when the job has ended. The tick stays claimed. If the job has not begun when Unlock is called,
 // the tick is not run.
 //
-// The error matches [ErrElsewhere] where Per returns [Elsewhere], and [ErrTooLate] where it returns [TooLate].
-// Otherwise it is that of the Locker.
+// Claim asks again each second while the store cannot be asked, as Per does: until the window is over, or ctx ends. So
+// it may take as long as the window.
+//
+// The error matches [ErrElsewhere] where Per returns [Elsewhere], and [ErrTooLate] where it returns [TooLate]. If the
+// store could not be asked at first, it also matches locker.ErrUnavailable. Otherwise it is that of the Locker.
 func Claim(
 	ctx context.Context, l locker.Locker, key string, tick time.Time, opts ...Option,
 ) (locker.Lease, error) {
-	return newClaim(tick, opts).acquire(ctx, l, key)
+	return newClaim(tick, opts).repeat(ctx, l, key)
+}
+
+// repeat claims the tick. It asks again while the store cannot be asked.
+func (c *claim) repeat(ctx context.Context, l locker.Locker, key string) (locker.Lease, error) {
+	var down error
+	for {
+		lease, err := c.acquire(ctx, l, key)
+		if errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrClosed) {
+			if down == nil && c.unavailable != nil {
+				c.unavailable(err)
+			}
+			down = err
+			if pause(ctx) {
+				continue
+			}
+			err = context.Cause(ctx)
+		}
+		if down != nil && (errors.Is(err, ErrTooLate) || errors.Is(err, ErrElsewhere) || err != nil && ctx.Err() != nil) {
+			err = &locker.Error{Op: "once", Key: key, Err: fmt.Errorf("%w: %w", reason(err), reason(down))}
+		}
+		return lease, err
+	}
 }
 
 // acquire makes an attempt to claim the tick.

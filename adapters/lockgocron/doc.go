@@ -49,10 +49,14 @@
 //
 // If the Locker returns an error, gocron skips the run, and tells nobody but the listener gocron.AfterLockError.
 // Therefore the error is logged, as a warning of slog.Default. It matches once.ErrElsewhere if another instance has the
-// tick, which is usual and not logged, once.ErrTooLate if the instance is later than the window, [ErrNoTick] if the run
-// is of no tick, and locker.ErrUnavailable if the store is down. gocron does not ask again, so such a tick is missed
-// unless another instance gets through. Package middleware/retry asks again. gocron plans the next run of the job only
-// when the Locker has answered, so an instance misses the ticks that fall due meanwhile. retry.For limits that time.
+// tick, which is usual and not logged, once.ErrTooLate if the instance is later than the window, and [ErrNoTick] if the
+// run is of no tick.
+//
+// While the store is down, the Locker asks again each second, until the window of the tick is over: a minute by
+// default, or the interval of a DurationJob and a minute. So no tick is missed in an outage that is shorter. It logs
+// when it begins to wait. If the store is not back in time, the error matches both once.ErrTooLate and
+// locker.ErrUnavailable. gocron plans the next run of the job only when the Locker has answered, so an instance misses
+// the ticks that fall due meanwhile.
 //
 // # Loss and crashes
 //

@@ -53,6 +53,8 @@ func (k *Locker) Attach(s gocron.Scheduler) { k.scheduler = s }
 // Lock claims the present tick of a job. gocron calls it before a run, and Unlock of the result after it. Unlock heeds
 // no end of its context, because gocron ends it when the scheduler stops.
 //
+// While the store is down, Lock asks again until the window of the tick is over, as once.Claim does. It logs that once.
+//
 // gocron tells nobody of an error of Lock or Unlock. So both are logged as warnings with slog.Default, unless another
 // instance has claimed the tick, or the context has ended.
 func (k *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
@@ -97,7 +99,10 @@ func (k *Locker) claim(ctx context.Context, job string) (locker.Lease, error) {
 		if a.err != nil {
 			return nil, &locker.Error{Op: "once", Key: job, Err: a.err}
 		}
-		return once.Claim(ctx, k.locker, job, a.tick, a.opts...)
+		log := once.Unavailable(func(err error) {
+			slog.Default().WarnContext(ctx, "a run of a job of gocron waits for the store of locks", "job", job, "error", err)
+		})
+		return once.Claim(ctx, k.locker, job, a.tick, append([]once.Option{log}, a.opts...)...)
 	case <-ctx.Done():
 		return nil, &locker.Error{Op: "once", Key: job, Err: context.Cause(ctx)}
 	}

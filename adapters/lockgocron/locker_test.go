@@ -193,6 +193,58 @@ func TestDurationJobRunsOncePerInterval(t *testing.T) {
 	})
 }
 
+// The store is down from a second before a tick until four seconds after it. The tick is run once nevertheless, by a
+// job of each kind, and each instance logs that it waits.
+func TestOutageOverATick(t *testing.T) {
+	var log strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	at := gocron.NewAtTimes(gocron.NewAtTime(1, 0, 0))
+	for name, schedule := range map[string]func(next time.Time) gocron.JobDefinition{
+		"DurationJob": func(time.Time) gocron.JobDefinition { return gocron.DurationJob(5 * time.Minute) },
+		"CronJob":     func(time.Time) gocron.JobDefinition { return hourly() },
+		"DailyJob":    func(time.Time) gocron.JobDefinition { return gocron.DailyJob(1, at) },
+		"WeeklyJob": func(next time.Time) gocron.JobDefinition {
+			return gocron.WeeklyJob(1, gocron.NewWeekdays(next.Weekday()), at)
+		},
+		"MonthlyJob": func(next time.Time) gocron.JobDefinition {
+			return gocron.MonthlyJob(1, gocron.NewDaysOfTheMonth(next.Day()), at)
+		},
+		"OneTimeJob": func(next time.Time) gocron.JobDefinition {
+			return gocron.OneTimeJob(gocron.OneTimeJobStartDateTime(next))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log.Reset()
+			withFleet(t, func(w *fleet) {
+				store := lockertest.NewStore()
+				w.backend = store
+				day := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
+				next := day.Add(time.Hour)
+				time.Sleep(time.Until(next.Add(-5 * time.Minute)))
+				var all []gocron.Scheduler
+				for n := range 3 {
+					c := newClock(time.Duration(n)*100*time.Millisecond, 0)
+					all = append(all, w.claiming(c, schedule(next), func() { w.runs(next) }))
+				}
+				time.Sleep(time.Until(next.Add(-time.Second)))
+				store.Down()
+				time.Sleep(5 * time.Second)
+				store.Up()
+				time.Sleep(time.Minute)
+				w.stop(all...)
+				if got := w.times(); !maps.Equal(got, map[int]int{1: 1}) {
+					w.Errorf("%v, %v", got, w.refused)
+				}
+				if got := log.String(); strings.Count(got, "waits for the store of locks") != 3 || strings.Count(got, "\n") != 3 {
+					w.Error(got)
+				}
+			})
+		})
+	}
+}
+
 // gocron tells nobody of these errors.
 func TestSkippedRunsAndLossesAreLogged(t *testing.T) {
 	var log strings.Builder

@@ -67,6 +67,29 @@ func TestCommandRunsOncePerTick(t *testing.T) {
 	}
 }
 
+// The server is down when the commands start. They wait for it, and one of them runs the tick.
+func TestServerIsDownAtTheTick(t *testing.T) {
+	t.Parallel()
+	s, url := server(t, "--appendonly", "yes", "--appendfsync", "always")
+	theMinuteIsYoung(t)
+	s.Kill()
+	var all []*process
+	for range 3 {
+		all = append(all, run(t, url, "run", "--key", "report", "--tick", "1m", "--", "true"))
+	}
+	for _, p := range all {
+		p.says(t, "the tick cannot be claimed yet, trying again")
+	}
+	s.Restart()
+	ran := 0
+	for _, p := range all {
+		if <-p.done; p.ProcessState.ExitCode() == 0 {
+			ran++
+		}
+	}
+	assert.Equal(t, 1, ran)
+}
+
 // A tick that is long ago is not run.
 func TestTooLateForTheTick(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package lockgocron_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,7 @@ func (l *telling) TryLock(ctx context.Context, key string, opts ...locker.Option
 	case err == nil:
 		l.me.Say("granted %s", key)
 	case errors.Is(err, locker.ErrUnavailable):
-		l.me.Say("unavailable")
+		l.me.Say("unavailable %s", key)
 	case errors.Is(err, locker.ErrHeld):
 		l.me.Say("refused %s", key)
 	default:
@@ -152,51 +153,58 @@ func leaderKilled(t *testing.T, url string) {
 }
 
 // down tests that two instances agree on the ticks, and that one of them is granted each, before the server dies and
-// when it is back.
+// when it is back. A tick that could not be claimed meanwhile is claimed then.
 func down(t *testing.T, url string, s storeurl.Server) {
 	lines := watch(t, instance.Start(t, runs, url), instance.Start(t, runs, url))
+	claims := map[string]map[string]string{} // what each instance said of each tick, by tick and instance
 	next := func() (what, key string) {
 		line, ok := <-lines
 		if !ok {
 			t.Fatal("the instances have ended")
 		}
+		who, line, _ := strings.Cut(line, " ")
 		what, key, _ = strings.Cut(line, " ")
+		switch {
+		case what == "unexpected:":
+			t.Fatal(key)
+		case what != "granted" && what != "refused":
+			return what, key
+		case claims[key] == nil:
+			claims[key] = map[string]string{}
+		}
+		claims[key][who] = what // the last time, if it has asked again
 		return what, key
 	}
-	claims := map[string]string{} // what an instance said of each tick
 	agree := func(n int) {
 		t.Helper()
 		for n > 0 {
-			what, key := next()
-			if what == "unexpected:" {
-				t.Fatal(key)
-			}
-			if what != "granted" && what != "refused" {
+			_, key := next()
+			if len(claims[key]) < 2 {
 				continue
 			}
-			if before, both := claims[key]; both {
-				n--
-				if before == what {
-					t.Errorf("both instances were %s %s", what, key)
-				}
+			if n--; claims[key]["0"] == claims[key]["1"] {
+				t.Errorf("both instances were %s %s", claims[key]["0"], key)
 			}
-			claims[key] = what
 		}
 	}
 	agree(4)
 	s.Kill()
-	for what := ""; what != "unavailable"; {
-		what, _ = next()
+	what, missed := "", ""
+	for what != "unavailable" || claims[missed] != nil {
+		what, missed = next()
 	}
 	s.Restart()
+	for claims[missed] == nil { // nobody could claim it when it was due
+		next()
+	}
 	agree(2)
 }
 
-// watch returns what instances say.
+// watch returns what instances say, with their numbers.
 func watch(t *testing.T, all ...*instance.Process) <-chan string {
 	lines := make(chan string)
 	var watchers sync.WaitGroup
-	for _, p := range all {
+	for n, p := range all {
 		watchers.Go(func() {
 			for {
 				line, ok := p.Line()
@@ -204,7 +212,7 @@ func watch(t *testing.T, all ...*instance.Process) <-chan string {
 					return
 				}
 				select {
-				case lines <- line:
+				case lines <- fmt.Sprint(n, " ", line):
 				case <-t.Context().Done():
 					return
 				}
