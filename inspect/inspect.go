@@ -90,7 +90,13 @@ type Inspection struct {
 	// the time is not known.
 	Remaining time.Duration
 
-	// Held is how long the owner has held the lock, by the store's clock. 0 means that it is not known.
+	// Seen is set on stores that do not count TTLs, whatever the State is, as in locker.HeldError. It is for how long this
+	// process has known what is shown. Only those who go on watching the lock find that Remaining gets shorter: after a
+	// crash of the owner, each process that looks for the first time is shown the whole TTL. 0: the store counts.
+	Seen time.Duration
+
+	// Held is how long the owner has held the lock, by the store's clock. 0 means that it is not known. If Seen is set,
+	// the owner has held it for so long at least: what went by before Seen is known up to the last renewal only.
 	//
 	// On Redis, Held is derived from the fencing counter, which follows the server's clock. It is too small if that
 	// clock was set back, and wrong if the owner does not use this library. On Redlock it is accurate to a tenth of a

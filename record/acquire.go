@@ -76,11 +76,9 @@ func (a *attempt) run(ctx context.Context) (locker.Grant, error) {
 			return a.granted(found), nil
 		}
 		if a.left = found.left(); !own && a.left > 0 {
-			a.adopt(ctx, a.name, found)
 			held := found.heldError(a.left)
-			if id, _ := a.now(); id == "" {
-				held.Seen = max(1, time.Since(found.since))
-			}
+			found = a.adopt(ctx, a.name, found)
+			held.Seen = a.watched(&found)
 			return locker.Grant{}, held
 		}
 		written, err := a.take(ctx, found, own)

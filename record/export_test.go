@@ -2,7 +2,11 @@ package record
 
 import "time"
 
-const MaxSightings = maxSightings
+const (
+	MaxSightings = maxSightings
+	OldSightings = oldSightings
+	LookedAt     = lookedAt
+)
 
 // Parses returns the error of reading a text as a record.
 func Parses(text []byte) error {
@@ -20,7 +24,14 @@ func Last(text []byte) (uint64, error) {
 func Sightings(b *Backend) int {
 	b.seen.mu.Lock()
 	defer b.seen.mu.Unlock()
-	return len(b.seen.byName)
+	return len(b.seen.taken.byName)
+}
+
+// Saw notes that b has seen the record of a lock that is held, and returns since when it is known.
+func Saw(b *Backend, name string) time.Time {
+	e := entry{version: "1", content: content{State: held}}
+	b.seen.wrote(name, &e)
+	return e.since
 }
 
 // Patience returns for how long the last record of a lock with that TTL is watched.

@@ -203,17 +203,14 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 
 // release releases the lock. It stays taken until keepUntil.
 func (b *Backend) release(ctx context.Context, req locker.Request, keepUntil time.Time) error {
-	written, err := b.change(ctx, req, holdingOf(req), func(own entry) content {
+	_, err := b.change(ctx, req, holdingOf(req), func(own entry) content {
 		c := content{State: free, Owner: req.Token, Last: own.Last}
 		if rest := time.Until(keepUntil); rest > 0 {
 			c.State, c.Token, c.Length = kept, own.Token, milliseconds(rest)
 		}
 		return c
 	})
-	switch {
-	case err == nil && written.State == free:
-		b.seen.freed(b.nameOf(req.Key), written)
-	case errors.Is(err, errReleased):
+	if errors.Is(err, errReleased) {
 		return nil
 	}
 	return err

@@ -15,14 +15,14 @@ import (
 const ownerPrefixLen = 8
 
 // inspection shows a record to people.
-func (e *entry) inspection() inspect.Inspection {
-	left := e.left()
+func (b *Backend) inspection(e *entry) inspect.Inspection {
+	left, seen := e.left(), b.watched(e)
 	if left == 0 { // maybe because nobody has taken the lock since its time was over
-		return inspect.Inspection{State: inspect.Free, Fence: e.Last}
+		return inspect.Inspection{State: inspect.Free, Fence: e.Last, Seen: seen}
 	}
 	i := inspect.Inspection{
 		State: inspect.Kept, Owner: e.Owner[:min(ownerPrefixLen, len(e.Owner))], Fence: e.Token,
-		Remaining: min(left, e.length()),
+		Remaining: min(left, e.length()), Seen: seen,
 	}
 	if e.State == held {
 		i.State, i.Label = inspect.Held, e.Label
@@ -31,9 +31,9 @@ func (e *entry) inspection() inspect.Inspection {
 	return i
 }
 
-// Inspect implements [inspect.Inspector]. Remaining is what is left for those who look at the lock for the first time
-// now, or since this Backend has seen the record. Held is too short by the age of the record at that time. With a
-// [Clock], both are exact.
+// Inspect implements [inspect.Inspector]. With a [Clock], Remaining and Held are exact, and Seen is 0. Otherwise Seen is
+// set, Remaining is what is left for those who go on watching the lock since then, and Held is too short by the age that
+// the record had when it was first seen.
 func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	if err := b.usable(); err != nil {
 		return inspect.Inspection{State: inspect.Unknown}, err
@@ -47,15 +47,17 @@ func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 	case err != nil:
 		return inspect.Inspection{State: inspect.Unknown}, err
 	}
-	return found.inspection(), nil
+	return b.inspection(&found), nil
 }
 
 // Examine implements [inspect.Examiner]. It asks nothing, unless the Store is an Examiner, too.
 func (b *Backend) Examine(ctx context.Context) []inspect.Finding {
-	found := []inspect.Finding{{
-		Check: inspect.Polling, Level: inspect.OK,
-		Text: fmt.Sprintf("clients look every %v at most while they wait", b.poll),
-	}}
+	text := fmt.Sprintf("clients look every %v at most while they wait", b.poll)
+	if id, _ := b.now(); id == "" {
+		text += "; nobody else counts the TTL, so what a holder that has died had, or MinHold keeps, goes to one that has " +
+			"watched it for so long"
+	}
+	found := []inspect.Finding{{Check: inspect.Polling, Level: inspect.OK, Text: text}}
 	if x, ok := b.store.(inspect.Examiner); ok {
 		found = append(found, x.Examine(ctx)...)
 	}
@@ -85,9 +87,9 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 			return shown, nil // its success was reported as a conflict
 		case found.left() == 0 || !strings.HasPrefix(found.Owner, owner) || found.State == kept && owner != "",
 			n > 0 && found.Owner != was.Owner: // the lock has changed hands: the new owner keeps it
-			return found.inspection(), locker.ErrNotHeld
+			return b.inspection(&found), locker.ErrNotHeld
 		}
-		was, shown = found, found.inspection()
+		was, shown = found, b.inspection(&found)
 		taken := content{State: free, Last: found.Last, Over: found.Over}
 		_, err = b.write(ctx, name, found.version, &taken)
 		if !errors.Is(err, ErrConflict) {

@@ -21,16 +21,25 @@
 // clock. After a restart of the machine, the length counts from the first attempt of anybody to take the lock.
 //
 // On other stores, Lock watches while it waits. A process that calls TryLock now and then watches, too, because a
-// [Backend] remembers what it has seen. But a process that looks once and ends always finds the lock of a crashed
-// holder held, and one after MinHold, too. It has to wait for longer than the TTL and MinHold, by Lock with a deadline.
-// "locker run --wait 0" does that.
+// [Backend] remembers the records that it has seen or written, 250,000 at most. But a process that looks once and ends
+// always finds the lock of a crashed holder held. It has to wait for longer than the TTL, by Lock with a deadline, as
+// "locker run --wait 0" does.
+//
+// # What MinHold keeps
+//
+// The same is true of a lock that MinHold keeps. In one long-lived Client it ends for the next TryLock when its time is
+// over, for the Client that has released it as for one that has looked at it since. A process that looks at it for the
+// first time has to watch it for all of MinHold, however long ago it was released. So do not give MinHold to a job that
+// is a new process each time: it would run the first time only. On such a store, a tick of package once, or "locker run
+// --tick", is for that: each tick is a lock of its own. "locker run --min-hold" refuses a --wait that is not longer.
 //
 // # Waiting
 //
 // There is no queue. Each Client that waits looks at intervals, see [Poll], and the first one whose request arrives
 // after a release gets the lock. So beside Clients that want the lock all the time, one that looks seldom may wait for
 // many times its interval. The callers of one Client wait in the order of their arrival, in one queue that looks for
-// all of them, and hand the lock over to each other for up to 50 ms without the store.
+// all of them, and hand the lock over to each other without the store, for up to 50 ms and as long as the last of them
+// holds it.
 //
 // # Requests
 //
@@ -189,7 +198,7 @@ func (b *Backend) read(ctx context.Context, name string) (entry, error) {
 	}
 	e := entry{version: version}
 	if e.content, err = parse(text); err == nil {
-		e.since = b.counts(&e.content, b.seen.saw(name, version))
+		e.since = b.counts(&e.content, b.seen.saw(name, &e))
 	}
 	return e, err
 }
@@ -209,7 +218,9 @@ func (b *Backend) write(ctx context.Context, name, version string, c *content) (
 	}
 	switch {
 	case err == nil:
-		return entry{content: *c, version: stored}, nil
+		e := entry{content: *c, version: stored}
+		b.seen.wrote(name, &e)
+		return e, nil
 	case errors.Is(err, ErrConflict):
 		return entry{}, ErrConflict
 	}

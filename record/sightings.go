@@ -6,13 +6,15 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/golocker/locker"
 )
 
 // entry is a record that was read or written.
 type entry struct {
 	content
 	version string    // empty: there is no record
-	since   time.Time // from when the length counts for this process; see sightings. Zero if it has written the record
+	since   time.Time // from when the length counts for this process; see sightings
 }
 
 // patience returns for how long a record must have been known before its lock counts as free. Its owner relies on it
@@ -77,92 +79,185 @@ func (b *Backend) counts(c *content, seen time.Time) time.Time {
 }
 
 // adopt writes a record that keeps others from the lock again, with the clock of this process, if it has another one or
-// none. So those who look once need not watch it either: the first of them writes from when it counts. The owner finds
-// a record of its own, and goes on from there.
-func (b *Backend) adopt(ctx context.Context, name string, found entry) {
+// none, and returns what is stored then. So those who look once need not watch it either: the first of them writes from
+// when it counts. The owner finds a record of its own, and goes on from there.
+func (b *Backend) adopt(ctx context.Context, name string, found entry) entry {
 	if id, _ := b.now(); id != "" && id != found.Clock {
 		c := found.content
-		_, _ = b.write(ctx, name, found.version, &c)
+		if written, err := b.write(ctx, name, found.version, &c); err == nil {
+			return written
+		}
 	}
+	return found
 }
 
-// maxSightings bounds how many records are remembered.
-const maxSightings = 10_000
+// watched returns for how long this process has known what e says, if the time of a record counts from then. It is 0 if
+// the time counts by the clock.
+func (b *Backend) watched(e *entry) time.Duration {
+	id, _ := b.now()
+	switch {
+	case id != "" && (id == e.Clock || !e.taken()):
+		return 0
+	case !e.taken():
+		return 1
+	}
+	return max(1, time.Since(e.since))
+}
+
+const (
+	// maxSightings bounds how many records are remembered, each of which takes some 300 bytes. While there are so many,
+	// no other one is remembered, rather than that one is forgotten: if keys are looked at in turn, and there are more of
+	// them than fit, it would always be the one that is looked at next, and none would ever count as free.
+	maxSightings = 250_000
+
+	// oldSightings is how many are remembered of those at which nobody looks any more.
+	oldSightings = 10_000
+
+	// lookedAt is how old the last look at a record is before it is forgotten, if there are more than oldSightings. No
+	// lock lasts for as long without being renewed, and a job that is started each night looks sooner.
+	lookedAt = locker.MaxTTL + time.Hour
+
+	// maxHints bounds how many free records are remembered.
+	maxHints = 10_000
+)
 
 // sightings is what this process remembers of records. The zero value is ready for use.
 //
 // No clock of one machine is compared with that of another; see [Clock] for the processes of one machine. The owner of
 // a lock relies on its record for the length, and counts from before it sent the record. Others count the whole length
-// from when they came to know of the record: from the arrival of the reply that showed this version for the first time.
-// The record was stored before that. When the length is over, the owner relies on this record no more. If it has
-// renewed the lock, there is a record with another version, and a Replace of the old one is refused.
+// from when they came to know of the record: from the arrival of the reply that showed this version for the first time,
+// or that said that this process has written it. The record was stored before that. When the length is over, the owner
+// relies on this record no more. If it has renewed the lock, there is a record with another version, and a Replace of
+// the old one is refused.
 //
 // Counting from when the request was sent would be wrong: a request may be on its way for long, and show a record that
 // was stored in the meantime.
 //
-// If there are more records than fit, the one that was not seen for the longest time is forgotten. Its length is
-// counted anew when it is seen again.
+// A record is remembered when its time is over, too: only then is the memory of use. What is forgotten is counted anew
+// when it is seen again.
 type sightings struct {
-	mu     sync.Mutex
-	byName map[string]*list.Element
-	order  list.List // of *sighting: the ones that were seen last come first
+	mu    sync.Mutex
+	taken recent[sighting]
+	hints recent[entry] // free records that this process has written
 }
 
+// sighting is the first sight of a record that keeps others from the lock.
 type sighting struct {
-	name    string
 	version string
 	since   time.Time
-	free    *entry // the record, if this process has written it, and it is free
+	looked  time.Time // for the last time
 }
 
-// find returns what is remembered of name. Call with mu held.
-func (s *sightings) find(name string) *sighting {
-	if at := s.byName[name]; at != nil {
-		s.order.MoveToFront(at)
-		return at.Value.(*sighting)
-	}
-	if s.byName == nil {
-		s.byName = make(map[string]*list.Element)
-	}
-	if last := s.order.Back(); len(s.byName) >= maxSightings {
-		delete(s.byName, s.order.Remove(last).(*sighting).name)
-	}
-	seen := &sighting{name: name}
-	s.byName[name] = s.order.PushFront(seen)
-	return seen
-}
-
-// saw records that a reply has shown a version, and returns when the first reply did so. Call it when the reply has
-// arrived.
-func (s *sightings) saw(name, version string) (since time.Time) {
+// saw notes that a reply has shown a record, or has said that this process has written it, and returns since when the
+// version is known. Call it when the reply has arrived. If the record is free, it returns the zero value.
+func (s *sightings) saw(name string, e *entry) (since time.Time) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seen := s.find(name)
-	if seen.version != version || seen.free != nil {
-		*seen = sighting{name: name, version: version, since: now}
+	s.hints.drop(name)
+	if !e.taken() {
+		s.taken.drop(name)
+		return time.Time{}
 	}
+	seen := s.taken.use(name)
+	if seen == nil {
+		s.forget(now)
+		if len(s.taken.byName) >= maxSightings {
+			return now
+		}
+		seen = s.taken.add(name)
+	}
+	if seen.version != e.version {
+		seen.version, seen.since = e.version, now
+	}
+	seen.looked = now
 	return seen.since
 }
 
-// freed records that this process has written a free record. The next acquisition need not read it.
-func (s *sightings) freed(name string, e entry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	*s.find(name) = sighting{name: name, free: &e}
+// forget makes room for a new record, and so for more than one if there is more to forget. Call with mu held.
+func (s *sightings) forget(now time.Time) {
+	for range 2 {
+		name, last := s.taken.oldest()
+		if len(s.taken.byName) < oldSightings || now.Sub(last.looked) < lookedAt {
+			return
+		}
+		s.taken.drop(name)
+	}
 }
 
-// hint returns the free record of freed, if nothing else was seen since. It returns it once: whoever gets it is about
-// to replace it. A wrong hint costs a request.
+// wrote notes that this process has written a record. If it is free, the next acquisition need not read it.
+func (s *sightings) wrote(name string, e *entry) {
+	e.since = s.saw(name, e)
+	if e.taken() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.hints.byName) >= maxHints {
+		oldest, _ := s.hints.oldest()
+		s.hints.drop(oldest)
+	}
+	*s.hints.add(name) = *e
+}
+
+// hint returns the free record that this process has written, if nothing else was seen since. It returns it once:
+// whoever gets it is about to replace it. A wrong hint costs a request.
 func (s *sightings) hint(name string) (entry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := s.byName[name]
-	if at == nil || at.Value.(*sighting).free == nil {
+	e := s.hints.use(name)
+	s.hints.drop(name)
+	if e == nil {
 		return entry{}, false
 	}
-	e := *at.Value.(*sighting).free
-	delete(s.byName, name)
-	s.order.Remove(at)
-	return e, true
+	return *e, true
+}
+
+// recent has values by name, in the order in which they were used. The zero value is ready for use.
+type recent[T any] struct {
+	byName map[string]*list.Element
+	order  list.List // of *named[T]: those that were used last come first
+}
+
+type named[T any] struct {
+	name  string
+	value T
+}
+
+// use returns the value of name, or nil.
+func (r *recent[T]) use(name string) *T {
+	at := r.byName[name]
+	if at == nil {
+		return nil
+	}
+	r.order.MoveToFront(at)
+	return &at.Value.(*named[T]).value
+}
+
+// add adds a value for name, which has none, or replaces it.
+func (r *recent[T]) add(name string) *T {
+	r.drop(name)
+	if r.byName == nil {
+		r.byName = make(map[string]*list.Element)
+	}
+	n := &named[T]{name: name}
+	r.byName[name] = r.order.PushFront(n)
+	return &n.value
+}
+
+func (r *recent[T]) drop(name string) {
+	if at := r.byName[name]; at != nil {
+		r.order.Remove(at)
+		delete(r.byName, name)
+	}
+}
+
+// oldest returns the value that was not used for the longest time, or nil.
+func (r *recent[T]) oldest() (string, *T) {
+	last := r.order.Back()
+	if last == nil {
+		return "", nil
+	}
+	n := last.Value.(*named[T])
+	return n.name, &n.value
 }

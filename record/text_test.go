@@ -97,10 +97,6 @@ func TestWrittenTexts(t *testing.T) {
 			look(`{"locker":1,"state":"kept","owner":"owner","token":9,"last":9,"length_ms":60000,` + ends(60100) +
 				`"nonce":"N"}`)
 			time.Sleep(record.Patience(time.Minute))
-			if clock == none {
-				wantHeld(t, b, "a look to count from")
-				time.Sleep(record.Patience(time.Minute))
-			}
 			req.Keep = 0
 			if g, err = b.Acquire(t.Context(), req); err != nil {
 				t.Fatal(err)

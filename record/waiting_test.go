@@ -166,34 +166,6 @@ func TestClocksOfClientsDiffer(t *testing.T) {
 	}
 }
 
-// What a Backend remembers is bounded. It forgets what it has not seen for the longest time.
-func TestSightingsAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		b := backend(t, s)
-		look := func(key string) {
-			req := request(ttl)
-			req.Key = key
-			if _, err := b.Acquire(t.Context(), req); err == nil {
-				t.Errorf("got %s, which is held", key)
-			}
-		}
-		start := time.Now()
-		s.Put("k", record.Text("crashed", 1, 1, time.Minute))
-		for i := range record.MaxSightings + 100 {
-			key := fmt.Sprint("k", i)
-			s.Put(key, record.Text("crashed", 1, 1, time.Hour))
-			look(key)
-			look("k")
-			time.Sleep(time.Millisecond)
-		}
-		if n := record.Sightings(b); n > record.MaxSightings {
-			t.Errorf("%d records are remembered", n)
-		}
-		time.Sleep(time.Until(start.Add(record.Patience(time.Minute))))
-		acquire(t, b, ttl) // it was not forgotten
-	})
-}
-
 // closing is a Store that has to be closed.
 type closing struct {
 	record.Store

@@ -21,7 +21,8 @@
 // need two: one for the gate, which is the lock {exports}#gate, and one for a permit. A caller that finds no permit
 // free waits for the gate. Its holder waits for all permits, takes the first that is returned, and opens the gate for
 // the next caller. So permits go to the callers in the order of Lock at the gate: Redlock and NATS promise none, and on
-// all stores, callers of one Client may hand the gate over to each other for up to 50 ms; see locker.NoLocalHandover.
+// all stores, callers of one Client may hand the gate over to each other for up to 50 ms, and the last of them keeps it
+// for as long as it waits; see locker.NoLocalHandover.
 //
 // A caller that waits passes the gate in three round trips. So after a burst, newcomers can come faster than those at
 // the gate leave, although permits are free. Where a free permit takes one round trip, newcomers therefore do not wait

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/golocker/locker/inspect"
@@ -71,7 +72,9 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if err := os.MkdirAll(abs, ownDir); err != nil {
+	if err := os.MkdirAll(abs, ownDir); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return fail(fmt.Errorf("%w: no directory can be made there: give another one", err))
+	} else if err != nil {
 		return fail(advised(err))
 	}
 	root, err := os.Open(abs)

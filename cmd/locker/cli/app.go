@@ -331,7 +331,11 @@ func (a *app) fallback() string {
 func (a *app) open(ctx context.Context, c *config.Config, opts ...locker.Option) (*config.Opened, error) {
 	l, err := c.Open(ctx, opts...)
 	if err != nil && !errors.Is(err, locker.ErrUnavailable) {
-		return nil, exit.With(exit.Config, err, "")
+		next := ""
+		if a.unconfigured() { // the home directory is not what it seems
+			next = "set LOCKER_URL, for example to file:///var/lib/jobs or redis://localhost"
+		}
+		return nil, exit.With(exit.Config, err, next)
 	}
 	a.used = c
 	return l, err

@@ -41,7 +41,9 @@ The states are:
   foreign   the key holds something that is not a lock
   unknown   too few nodes answered
 
-The time since a lock was acquired is derived from its fencing token and the server's clock.
+The time since a lock was acquired is derived from its fencing token and the server's clock. S3, DynamoDB, Kubernetes
+and MySQL count no TTL: inspect shows how long ago it has seen the lock for the first time itself, and when somebody who
+watches it from now on can take it if its holder is dead. Called again, it shows the same.
 
 Several locks, such as those that locker run acquires together, are inspected one after the other: each may have changed
 when the next one is shown.
@@ -220,7 +222,8 @@ type lockJSON struct {
 	State       string     `json:"state"`
 	Owner       string     `json:"owner,omitempty"`
 	Label       string     `json:"label,omitempty"`
-	HeldMS      int64      `json:"held_ms,omitempty"`
+	HeldMS      int64      `json:"held_ms,omitempty"` // at least, if SeenMS is there
+	SeenMS      int64      `json:"seen_ms,omitempty"`
 	RemainingMS int64      `json:"remaining_ms,omitempty"`
 	Fence       uint64     `json:"fence,omitempty"`
 	Waiting     int        `json:"waiting"`
@@ -233,6 +236,12 @@ func lockOf(key string, i inspect.Inspection) lockJSON {
 		Key: key, State: string(i.State), Owner: i.Owner, Label: i.Label,
 		HeldMS: i.Held.Milliseconds(), RemainingMS: i.Remaining.Milliseconds(),
 		Fence: i.Fence, Waiting: i.Waiting,
+	}
+	if i.Seen > 0 && i.Remaining > 0 {
+		j.SeenMS = max(1, i.Seen.Milliseconds())
+	}
+	if heldFor(i) == "" {
+		j.HeldMS = 0
 	}
 	for _, n := range i.Nodes {
 		of := lockOf("", n.Inspection)
@@ -256,8 +265,8 @@ func (a *app) printInspection(key string, i inspect.Inspection) {
 	row("lock", strconv.Quote(key))
 	row("state", s.ofState(i))
 	row("owner", owner(i))
-	if i.Held > 0 {
-		row("acquired", span(i.Held)+" ago")
+	if held := heldFor(i); held != "" {
+		row("acquired", held+" ago")
 	}
 	row("free in", freeIn(i))
 	row("fence", fence(i))
@@ -299,11 +308,23 @@ func (s style) ofState(i inspect.Inspection) string {
 
 // heldUntil describes a lock that is held, in the words of package locker.
 func heldUntil(i inspect.Inspection) string {
-	e := locker.HeldError{Remaining: i.Remaining, Label: i.Label}
+	e := locker.HeldError{Remaining: i.Remaining, Seen: i.Seen, Label: i.Label}
 	if rest, ok := strings.CutPrefix(e.Error(), locker.ErrHeld.Error()); ok { // nothing is known of the holder
 		return string(inspect.Held) + rest
 	}
 	return e.Error()
+}
+
+// heldFor says for how long the lock has been held, as far as that is known. On a store that does not count, that is
+// what the last renewal says; the time since this process has seen it says nothing of the owner.
+func heldFor(i inspect.Inspection) string {
+	switch {
+	case i.Seen == 0:
+		return span(i.Held)
+	case i.Held.Milliseconds() > i.Seen.Milliseconds():
+		return "at least " + span(i.Held)
+	}
+	return ""
 }
 
 // labelOf returns the label of the holder, or a dash.
@@ -331,6 +352,9 @@ func freeIn(i inspect.Inspection) string {
 	case inspect.Held:
 		return ""
 	case inspect.Kept:
+		if i.Seen > 0 {
+			return span(i.Remaining) + " for those who watch it, first seen " + span(max(time.Millisecond, i.Seen)) + " ago"
+		}
 		return span(i.Remaining)
 	}
 	if i.Remaining == 0 {

@@ -292,6 +292,60 @@ func TestHolderIsNamed(t *testing.T) {
 	}
 }
 
+// On a store that does not count TTLs, the commands say what this process knows, and not that the lock was acquired when
+// it looked.
+func TestWhatIsKnownOfALockThatIsWatched(t *testing.T) {
+	const seenAgo = "held by web-7:4211, first seen 12 ms ago; from a dead holder it can be taken in 5.1 s"
+	held := inspect.Inspection{
+		State: inspect.Held, Owner: "OkdgU1wA", Label: "web-7:4211", Remaining: 5100 * time.Millisecond,
+		Seen: 12 * time.Millisecond, Held: 12 * time.Millisecond,
+	}
+	renewed := held
+	renewed.Held = time.Minute
+	kept := inspect.Inspection{
+		State: inspect.Kept, Owner: "OkdgU1wA", Remaining: 5 * time.Minute, Seen: 12 * time.Millisecond,
+	}
+	for _, tt := range []struct {
+		seen                          inspect.Inspection
+		shown, followed, json, forced string
+	}{
+		{
+			held, "state    " + seenAgo + "\nowner    OkdgU1wA…\nwaiting  0\n", `"k" ` + seenAgo + ", owner OkdgU1wA…",
+			`{"key":"k","state":"held","owner":"OkdgU1wA","label":"web-7:4211","seen_ms":12,"remaining_ms":5100,"waiting":0}`,
+			"released \"k\", taken from web-7:4211 (OkdgU1wA…)\n",
+		},
+		{
+			renewed, "state     " + seenAgo + "\nowner     OkdgU1wA…\nacquired  at least 1m0s ago\nwaiting   0\n",
+			`"k" ` + seenAgo + ", owner OkdgU1wA…",
+			`{"key":"k","state":"held","owner":"OkdgU1wA","label":"web-7:4211","held_ms":60000,"seen_ms":12,` +
+				`"remaining_ms":5100,"waiting":0}`,
+			"released \"k\", taken from web-7:4211 (OkdgU1wA…), who had it for at least 1m0s\n",
+		},
+		{
+			kept, "state    kept\nowner    nobody (last OkdgU1wA…)\n" +
+				"free in  5m0s for those who watch it, first seen 12ms ago\nwaiting  0\n",
+			`"k" kept nobody (last OkdgU1wA…), free in 5m0s for those who watch it, first seen 12ms ago`,
+			`{"key":"k","state":"kept","owner":"OkdgU1wA","seen_ms":12,"remaining_ms":300000,"waiting":0}`,
+			"released \"k\", taken from nobody: it was kept by --min-hold, after OkdgU1wA…\n",
+		},
+	} {
+		var out bytes.Buffer
+		a := &app{stdout: &out}
+		a.printInspection("k", tt.seen)
+		_, shown, _ := strings.Cut(out.String(), "\n") // without the name
+		assert.Equal(t, tt.shown, shown)
+		v := &view{app: a, key: "k", last: tt.seen}
+		_, followed, _ := strings.Cut(v.line(time.Now())+v.countdown(), "  ") // without the time
+		assert.Equal(t, tt.followed, followed)
+		text, err := json.Marshal(lockOf("k", tt.seen))
+		require.NoError(t, err)
+		assert.JSONEq(t, tt.json, string(text))
+		out.Reset()
+		require.NoError(t, a.released("k", tt.seen, nil))
+		assert.Equal(t, tt.forced, out.String())
+	}
+}
+
 func TestReleaseNamesTheHolder(t *testing.T) {
 	for label, want := range map[string]string{
 		"web-7:4211": "released \"k\", taken from web-7:4211 (OkdgU1wA…), who had it for 2s\n",

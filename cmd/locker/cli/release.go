@@ -200,7 +200,7 @@ func (a *app) released(key string, seen inspect.Inspection, err error) error {
 	if seen.State == inspect.Kept {
 		from = "nobody: it was kept by --min-hold, after " + from
 	}
-	if held := span(seen.Held); held != "" {
+	if held := heldFor(seen); held != "" {
 		from += ", who had it for " + held
 	}
 	fmt.Fprintf(a.stdout, "released %s, taken from %s\n", strconv.Quote(key), from)

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -92,6 +93,18 @@ func TestNoConfiguration(t *testing.T) {
 	code, out, stderr = call(env, "inspect", "k", "--json")
 	assert.Equal(t, 0, code, stderr)
 	assert.Equal(t, "free", decode[lockJSON](t, out).State)
+
+	// Homes in which nothing can be made, as those of some services.
+	aFile := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(aFile, nil, 0o600))
+	for _, none := range []string{aFile, "/proc/none"} {
+		for _, args := range [][]string{{"run", "-k", "k", "--", "true"}, {"inspect", "k"}, {"doctor"}, {"watch", "k"}} {
+			code, _, stderr = call([]string{"HOME=" + none}, args...)
+			assert.Equal(t, exit.Config, code, args)
+			assert.Contains(t, stderr, "set LOCKER_URL, for example to", args)
+			assert.NotContains(t, stderr, "again", args)
+		}
+	}
 }
 
 // The commands with locks in MySQL.
@@ -119,11 +132,49 @@ func TestMySQL(t *testing.T) {
 	assert.Contains(t, out, "waiters look at intervals")
 	tokensFollowTheClock(t, url)
 
-	// A command that looks once gets the lock of a holder that is dead: here, what --min-hold keeps has no owner either.
-	run(t, url, "run", "-k", "kept", "--min-hold", "2s", "--", "true").exits(t, 0)
-	next := run(t, url, "run", "-k", "kept", "--wait", "0", "--", "true")
+	looksOnce(t, url)
+}
+
+// looksOnce tests what commands do that look once, on a store that does not count TTLs.
+func looksOnce(t *testing.T, url string) {
+	env := []string{"LOCKER_URL=" + url}
+
+	// The holder has died: the next one gets the lock when it has watched it for the TTL.
+	dead := run(t, url, "run", "-k", "dead", "--ttl", "2s", "--", "sh", "-c", "echo $$ >up; sleep 60")
+	pid := dead.pid(t, "up")
+	require.NoError(t, dead.Process.Signal(syscall.SIGKILL))
+	<-dead.done
+	gone(t, pid)
+	code, out, stderr := call(env, "inspect", "dead")
+	assert.Equal(t, 0, code, stderr)
+	assert.Regexp(t, `state +held by \S+, first seen \S+ m?s ago; from a dead holder it can be taken in \S+ m?s\n`, out)
+	code, out, _ = call(env, "inspect", "dead", "--json")
+	assert.Equal(t, 0, code)
+	assert.Positive(t, decode[lockJSON](t, out).SeenMS)
+	next := run(t, url, "run", "-k", "dead", "--wait", "0", "--", "true")
 	next.exits(t, 0)
-	next.says(t, "watching whether its holder renews it")
+	next.says(t, "watching whether its holder is alive")
+
+	// The holder releases the lock meanwhile: it was alive, so the next one does not run beside it or after it.
+	alive := run(t, url, "run", "-k", "alive", "--", "sh", "-c", "echo up >up; until [ -e go ]; do sleep 0.05; done")
+	alive.wrote(t, "up")
+	next = run(t, url, "run", "-k", "alive", "--wait", "0", "--", "true")
+	next.says(t, "watching whether its holder is alive")
+	require.NoError(t, os.WriteFile(filepath.Join(alive.Dir, "go"), nil, 0o600))
+	next.exits(t, exit.Held)
+	alive.exits(t, 0)
+
+	// What is kept has no holder, and the next one has to watch for as long.
+	run(t, url, "run", "-k", "kept", "--min-hold", "2s", "--", "true").exits(t, 0)
+	code, out, stderr = call(env, "inspect", "kept")
+	assert.Equal(t, 0, code, stderr)
+	assert.Regexp(t, `free in +\S+ for those who watch it, first seen \S+ ago`, out)
+	run(t, url, "run", "-k", "kept", "--wait", "0", "--", "true").exits(t, 0)
+	for _, wait := range []string{"0", "1m"} {
+		code, _, stderr = call(env, "run", "-k", "nightly", "--min-hold", "1h", "--wait", wait, "--", "true")
+		assert.Equal(t, exit.Usage, code)
+		assert.Contains(t, stderr, "use --tick for a job of cron")
+	}
 }
 
 // The commands for users and for operators, on etcd.

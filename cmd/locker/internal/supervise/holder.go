@@ -20,6 +20,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/once"
 	"github.com/golocker/locker/semaphore"
@@ -326,12 +327,13 @@ func (h *holder) refused(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, locker.ErrUnavailable): // also if the tick is claimed: by an attempt of this call, perhaps
+		return err
 	case errors.Is(err, once.ErrElsewhere):
 		return exit.With(exit.Held, err, "")
 	case errors.Is(err, once.ErrTooLate):
 		return exit.With(exit.Held, err, "the times of the schedule have to be multiples of --tick, in UTC")
-	}
-	if !errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrUnavailable) {
+	case !errors.Is(err, locker.ErrHeld):
 		return err
 	}
 	next := "try again later, or wait for it with --wait"
@@ -345,7 +347,13 @@ func (h *holder) lock(ctx context.Context, l locker.Locker) (locker.Lease, error
 	if !h.opts.Tick.IsZero() {
 		// A claim lasts for the skew at least, also if it comes at the end of the window.
 		limited := locker.Defaults(locker.MaxHold(h.opts.MaxHold))(l)
-		return once.Claim(ctx, limited, h.opts.Key, h.opts.Tick, once.Skew(h.opts.Validity))
+		return once.Claim(ctx, limited, h.opts.Key, h.opts.Tick, once.Skew(h.opts.Validity),
+			once.Unavailable(func(err error) {
+				h.opts.Note("the tick cannot be claimed yet, trying again for up to a minute after it: %s", exit.Text(err))
+			}))
+	}
+	if err := h.checkMinHold(ctx, l); err != nil {
+		return nil, err
 	}
 	opts := []locker.Option{locker.TTL(h.opts.Validity), locker.MinHold(h.opts.MinHold), locker.MaxHold(h.opts.MaxHold)}
 	one, all := l.Lock, locker.LockAll
@@ -368,13 +376,37 @@ func (h *holder) lock(ctx context.Context, l locker.Locker) (locker.Lease, error
 		return lease, err
 	}
 	// A command that looks once would never get the lock of a holder that has crashed: a cron job would not run again.
-	h.opts.Note("%q: %v: watching whether its holder renews it", h.opts.Key, held)
+	h.opts.Note("%q: %v: watching whether its holder is alive", h.opts.Key, held)
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, held.Remaining+time.Second)
 	defer cancel()
 	if len(h.opts.Keys) > 1 {
-		return lockAll(ctx, l, locker.LockAll, h.opts.Keys, opts)
+		lease, err = lockAll(ctx, l, locker.LockAll, h.opts.Keys, opts)
+	} else {
+		lease, err = l.Lock(ctx, h.opts.Key, opts...)
 	}
-	return l.Lock(ctx, h.opts.Key, opts...)
+	if err == nil && time.Since(began) < held.Remaining {
+		// Somebody has released the lock, and so was alive when this command looked. Another store would have refused it
+		// then: a job that several machines start would run on each of them, one after the other.
+		_ = lease.Unlock(ctx)
+		return nil, held
+	}
+	return lease, err
+}
+
+// checkMinHold refuses a MinHold that would keep this command from ever running again: of a store that does not count
+// time, a process that waits for less than that never gets a lock that was kept.
+func (h *holder) checkMinHold(ctx context.Context, l locker.Locker) error {
+	i, ok := locker.As[inspect.Inspector](l)
+	if h.opts.MinHold == 0 || h.opts.MaxWait < 0 || h.opts.MaxWait > h.opts.MinHold || !ok {
+		return nil
+	}
+	seen, err := i.Inspect(ctx, h.opts.Keys[0])
+	if err != nil || seen.Seen == 0 { // if the store is down, the attempt to lock says so
+		return nil
+	}
+	return exit.Usagef("--min-hold %v: in this store, only a command that waits for longer gets a lock that was kept: "+
+		"use --tick for a job of cron, or a longer --wait", h.opts.MinHold)
 }
 
 // lockAll calls all, and returns no *AllLease that is nil.
