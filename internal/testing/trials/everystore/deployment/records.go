@@ -23,12 +23,15 @@ import (
 // Records are the stores of records, in the order of reports.
 var Records = []Deployment{
 	Served("records over HTTP", Scheme, func(h http.Handler) http.Handler { return h }),
-	{Name: "files", Start: startFile, Light: true},
+	Files,
 	{Name: "S3", Start: startS3},
 	{Name: "DynamoDB", Start: startDynamoDB},
 	{Name: "Kubernetes", Start: startKubernetes},
 	{Name: "MySQL", Start: startMySQL},
 }
+
+// Files is a directory.
+var Files = Deployment{Name: "files", Start: startFile, Light: true}
 
 // Scheme is that of URLs of the store that [Served] starts.
 const Scheme = "records"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
 )
@@ -65,7 +66,7 @@ func TestPlaces(t *testing.T) {
 		tr.nothingLeft(locksOfPlaces())
 		tr.verdict()
 		tr.report(began, took)
-	})
+	}, deployment.Files)
 }
 
 // boundPlaces tells the judge how many permits there are.

@@ -36,10 +36,10 @@ const (
 	onlyEnv = "LOCKER_SOAK_ONLY"
 )
 
-// onStores calls f for each store that several processes can have, or for one.
-func onStores(t *testing.T, all bool, f func(tr *trial)) {
+// onStores calls f for each store that several processes can have, and for more of them, or for one.
+func onStores(t *testing.T, all bool, f func(tr *trial), more ...deployment.Deployment) {
 	guarded := deployment.Guarded(ttl)
-	for _, d := range append(slices.Clone(deployment.All), guarded) {
+	for _, d := range append(append(slices.Clone(deployment.All), guarded), more...) {
 		switch {
 		case d.Start == nil, !strings.Contains(d.Name, os.Getenv(onlyEnv)):
 			continue // the memory is not for several processes
