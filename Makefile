@@ -79,7 +79,7 @@ LONG = -race -vet=off -shuffle=on -parallel 8 -timeout 20m -p 1
 PART = $(if $(FULL),,-short)
 DRIVERS = redlock single drivers/all
 # What these packages test are other programs and the tree. They, too, leave nothing out.
-WHOLE = examples internal/testing/archtest internal/testing/retest
+WHOLE = examples internal/testing/archtest internal/testing/mutants internal/testing/retest
 REST = $$(go list ./... | sed 's,^github.com/golocker/locker,.,' | grep -vxF $(patsubst %,-e ./%,$(DRIVERS) $(WHOLE)))
 # Trials and benchmarks run beside nothing else: clients and servers need the processors in time.
 TRIALS = internal/testing/trials

@@ -14,7 +14,7 @@ import (
 	"github.com/golocker/locker/record"
 )
 
-// seeds is how many runs with different faults there are of each kind.
+// seeds is how many runs with different faults there are of each kind; with -short, a third.
 const seeds = 60
 
 // faults makes a function that lets faults happen to one in a few requests. Those that are long are longer than calls
@@ -110,7 +110,11 @@ func run(t *testing.T, s *recordstore.Store, rng *rand.Rand, processes int,
 
 // eachSeed runs a test with faults of several kinds, in virtual time.
 func eachSeed(t *testing.T, f func(t *testing.T, s *recordstore.Store, rng *rand.Rand)) {
-	for seed := range uint64(seeds) {
+	n := uint64(seeds)
+	if testing.Short() {
+		n /= 3
+	}
+	for seed := range n {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 1))

@@ -293,7 +293,11 @@ func judgeKey(t *testing.T, key int, holds []hold) {
 // nobody's way.
 func TestProcessesThatAreKilledAndStopped(t *testing.T) {
 	t.Parallel()
-	const processes, acquisitions, deaths, stops = 6, 10_000, 25, 25
+	const processes = 6
+	acquisitions, deaths, stops := 10_000, 25, 25
+	if testing.Short() {
+		acquisitions, deaths, stops = 2_000, 8, 8
+	}
 	const few, long = 500, 20 * time.Second // if they are slow
 	base := t.TempDir()
 	dir := filepath.Join(base, "locks")
