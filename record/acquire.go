@@ -45,6 +45,9 @@ func (b *Backend) acquire(
 	if err := b.usable(); err != nil {
 		return locker.Grant{}, 0, err
 	}
+	if err := b.chores.Backlog(); err != nil {
+		return locker.Grant{}, 0, unavailable(err)
+	}
 	a := &attempt{Backend: b, req: req, name: b.nameOf(req.Key), start: time.Now()}
 	ctx, cancel := b.bounded(ctx, min(limit, req.TTL))
 	defer cancel()
@@ -149,7 +152,7 @@ func (e *entry) heldError(left time.Duration) *locker.HeldError {
 // undoLater undoes the attempt in the background.
 func (a *attempt) undoLater() {
 	b, name, over, lock := a.Backend, a.name, a.over, a.lock
-	b.jobs.add(a.start.Add(a.req.TTL+cleanupTime), func(ctx context.Context) error {
+	b.chores.Repeat(a.start.Add(a.req.TTL+cleanupTime), func(ctx context.Context) error {
 		return b.undo(ctx, name, over, lock)
 	})
 }

@@ -190,7 +190,7 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 		return fmt.Errorf("%w: this release was sent twice and the first answer was lost, or the lock was taken by force: "+
 			"many others have had it since", locker.ErrUnavailable)
 	case errors.Is(err, locker.ErrUnavailable):
-		b.jobs.add(time.Now().Add(max(req.TTL, req.Keep)+cleanupTime), func(ctx context.Context) error {
+		b.chores.Repeat(time.Now().Add(max(req.TTL, req.Keep)+cleanupTime), func(ctx context.Context) error {
 			err := b.release(ctx, req, keepUntil)
 			if errors.Is(err, locker.ErrNotHeld) {
 				return nil

@@ -69,6 +69,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend/cleanup"
 )
 
 const (
@@ -111,12 +112,12 @@ func New(store Store, opts ...Option) *locker.Client {
 // inspect.Inspector, inspect.FenceRaiser and inspect.Examiner. It is safe for concurrent use.
 type Backend struct {
 	options
-	store Store
-	clock Clock // nil if the store has none
-	seen  sightings
-	open  context.Context // ends when Close interrupts what is in progress
-	end   context.CancelFunc
-	jobs  cleanup
+	store  Store
+	clock  Clock // nil if the store has none
+	seen   sightings
+	open   context.Context // ends when Close interrupts what is in progress
+	end    context.CancelFunc
+	chores cleanup.Queue
 
 	closing chan struct{}
 	once    sync.Once
@@ -141,21 +142,26 @@ func NewBackend(store Store, opts ...Option) *Backend {
 		b.timeout = DefaultTimeout
 	}
 	b.open, b.end = context.WithCancel(context.Background())
-	b.jobs.open, b.jobs.closing, b.jobs.timeout = b.open, make(chan struct{}), b.timeout
+	b.chores.Timeout = b.timeout
 	return b
 }
 
-// closeGrace is how long Close waits for the clean-ups in progress.
-const closeGrace = 250 * time.Millisecond
+const (
+	// closeGrace is how long Close waits for clean-ups.
+	closeGrace = 250 * time.Millisecond
+
+	// cleanupTime is for how long beyond the TTL of a lock its clean-up is repeated. Nobody relies on the lock then, but
+	// those who watch it still wait for its length.
+	cleanupTime = time.Minute
+)
 
 // Close gives each clean-up in progress one more try, for a moment, and then interrupts all calls. It closes the Store
 // if that is an io.Closer. What could not be cleaned up ends with its TTL.
 func (b *Backend) Close() error {
 	b.once.Do(func() {
 		close(b.closing)
-		b.jobs.close(closeGrace)
+		b.chores.Close(closeGrace)
 		b.end()
-		b.jobs.running.Wait()
 		if c, ok := b.store.(io.Closer); ok {
 			b.closed = c.Close()
 		}

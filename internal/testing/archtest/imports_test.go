@@ -21,6 +21,7 @@ var rules = map[string]struct {
 	"/internal/core/ending":   {nil, "the root package imports it"},
 	"/internal/core/validity": {nil, "the root package imports it"},
 	"/internal/core/several":  {nil, "the root package imports it"},
+	"/backend/cleanup":        {nil, "any store may import it"},
 	"/memory":                 {[]string{module}, "the in-process store needs no client"},
 	"/record":                 {[]string{module}, "a store of records brings its own client"},
 	"/record/recordtest":      {[]string{module + "/record"}, "outside authors run it with nothing but the standard library"},
@@ -163,7 +164,7 @@ func under(path string, roots []string) bool {
 
 // shared packages belong to the root package: it may import them, and so may every package that may import it.
 var shared = []string{module + "/inspect", module + "/lockertrace", module + "/internal/core/label",
-	module + "/internal/core/ending", module + "/internal/core/validity", module + "/internal/core/several"}
+	module + "/backend/cleanup", module + "/internal/core/ending", module + "/internal/core/validity", module + "/internal/core/several"}
 
 // owned lists modules that only one package may import.
 var owned = map[string]string{"github.com/spf13/cobra": "/cmd/locker/cli"}
