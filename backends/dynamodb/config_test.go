@@ -20,6 +20,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/dynamodb"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/configtest"
 	"github.com/golocker/locker/internal/testing/dynamotest"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/record"
@@ -67,78 +68,44 @@ func TestFourWays(t *testing.T) {
 		who.Store(&q.key)
 		return nil
 	})
-	text := "backend: dynamodb\nttl: 5s\ndynamodb:\n  table: locks\n  region: " + region + "\n  endpoint: " + endpoint +
-		"\n  access_key_id: AKIDFILE\n  secret_access_key: hunter2\n  poll: 500ms\n  timeout: 10s\n"
-	inFile, err := config.Load(write(t, filepath.Join(t.TempDir(), "locker.yaml"), text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	inEnv := new(config.Config)
-	err = inEnv.Overlay([]string{
-		"LOCKER_BACKEND=dynamodb", "LOCKER_DYNAMODB_TABLE=locks", "LOCKER_DYNAMODB_REGION=" + region,
-		"LOCKER_DYNAMODB_ENDPOINT=" + endpoint, "LOCKER_DYNAMODB_ACCESS_KEY_ID=AKIDVAR",
-		"LOCKER_DYNAMODB_SECRET_ACCESS_KEY=hunter2",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	inURL := parse(t, "dynamodb://locks?region="+region+"&endpoint="+endpoint+"&timeout=10s")
 	own := record.New(dynamodb.NewStore(connect(t, endpoint), "locks"), record.Prefix(prefix))
 	defer own.Close()
-	defer steady.Unlock(t, steady.Lock(t, own, "k", locker.TTL(time.Hour)))
-	for user, c := range map[string]*config.Config{"AKIDFILE": inFile, "AKIDVAR": inEnv, "AKIDENV": inURL} {
-		if text := c.String(); strings.Contains(text, "hunter2") {
-			t.Errorf("%s: the secret is in %s", user, text)
-		}
-		l := open(t, c)
-		if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
-			t.Errorf("%s: %v, expected to find the lock held", user, err)
-		}
+	ways := configtest.Ways{
+		URL: "dynamodb://locks?region=" + region + "&endpoint=" + endpoint + "&timeout=10s",
+		YAML: "backend: dynamodb\nttl: 5s\ndynamodb:\n  table: locks\n  region: " + region + "\n  endpoint: " + endpoint +
+			"\n  access_key_id: AKIDFILE\n  secret_access_key: hunter2\n  poll: 500ms\n  timeout: 10s\n",
+		Env: []string{
+			"LOCKER_BACKEND=dynamodb", "LOCKER_DYNAMODB_TABLE=locks", "LOCKER_DYNAMODB_REGION=" + region,
+			"LOCKER_DYNAMODB_ENDPOINT=" + endpoint, "LOCKER_DYNAMODB_ACCESS_KEY_ID=AKIDVAR",
+			"LOCKER_DYNAMODB_SECRET_ACCESS_KEY=hunter2",
+		},
+	}.SameLocks(t, own)
+	for way, user := range map[string]string{"file": "AKIDFILE", "environment": "AKIDVAR", "URL": "AKIDENV"} {
+		steady.Unlock(t, steady.Lock(t, ways[way], "k"))
 		if id := *who.Load(); id != user {
 			t.Errorf("the access key is %s, not %s", id, user)
 		}
-		steady.Unlock(t, steady.Lock(t, l, "another"))
 	}
 }
 
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	for url, want := range map[string]string{
+	configtest.Mistakes(t, map[string]string{
 		"dynamodb://":          "table: missing: write dynamodb://table",
 		"dynamodb://ab":        "table: 3 to 255 letters",
 		"dynamodb://a,b":       "table: 3 to 255 letters",
 		"dynamodb://locks/key": "table: a URL has no path",
-		"dynamodb://locks?endpoint=dynamodb:8000":    "endpoint: write http://host:8000",
-		"dynamodb://locks?endpoint=localhost":        "endpoint: write http://host:8000",
-		"dynamodb://locks?endpoint=http://a:b%40h":   "endpoint: write http://host:8000",
-		"dynamodb://id:hunter2@locks":                "no username",
-		"dynamodb://locks?secret_access_key=hunter2": "unknown parameter",
-		"dynamodb://locks?regon=eu-west-1":           "did you mean region?",
-		"dynamodb://locks?region=eu-west-1&poll=5":   "poll: a number without a unit",
-		"dynamodb://locks?region=eu-west-1&ttl=1us":  "ttl: ",
-	} {
-		c, err := config.Parse(url)
-		if err == nil {
-			err = c.Validate()
-		}
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v, expected %q", url, err, want)
-		}
-	}
-	for name, want := range map[string]string{
-		"ACCESS_KEY_ID": "secret_access_key: missing", "SECRET_ACCESS_KEY": "access_key_id: missing",
-	} {
-		c := new(config.Config)
-		err := c.Overlay([]string{
-			"LOCKER_BACKEND=dynamodb", "LOCKER_DYNAMODB_TABLE=locks", "LOCKER_DYNAMODB_" + name + "=hunter2",
-		})
-		if err == nil {
-			err = c.Validate()
-		}
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("only %s: %v, expected %q", name, err, want)
-		}
-	}
+		"dynamodb://locks?endpoint=dynamodb:8000":                                                       "endpoint: write http://host:8000",
+		"dynamodb://locks?endpoint=localhost":                                                           "endpoint: write http://host:8000",
+		"dynamodb://locks?endpoint=http://a:b%40h":                                                      "endpoint: write http://host:8000",
+		"dynamodb://id:hunter2@locks":                                                                   "no username",
+		"dynamodb://locks?secret_access_key=hunter2":                                                    "unknown parameter",
+		"dynamodb://locks?regon=eu-west-1":                                                              "did you mean region?",
+		"dynamodb://locks?region=eu-west-1&poll=5":                                                      "poll: a number without a unit",
+		"dynamodb://locks?region=eu-west-1&ttl=1us":                                                     "ttl: ",
+		"LOCKER_BACKEND=dynamodb LOCKER_DYNAMODB_TABLE=locks LOCKER_DYNAMODB_ACCESS_KEY_ID=hunter2":     "secret_access_key: missing",
+		"LOCKER_BACKEND=dynamodb LOCKER_DYNAMODB_TABLE=locks LOCKER_DYNAMODB_SECRET_ACCESS_KEY=hunter2": "access_key_id: missing",
+	})
 	if _, err := config.Open(t.Context(), "dynamodb://locks"); err == nil ||
 		!strings.Contains(err.Error(), "dynamodb.region: missing: give that of the table, or set AWS_REGION") {
 		t.Errorf("without a region: %v", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/testing/configtest"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
@@ -30,7 +31,7 @@ type secured struct {
 	ca, cert, key string // files
 }
 
-const password = "hunter2"
+const password = configtest.Secret
 
 func startSecured(t *testing.T) *secured {
 	t.Helper()
@@ -110,37 +111,17 @@ func TestSecured(t *testing.T) {
 
 // The same store by a URL, in a file and in the environment. A lock of one is held for the others.
 func threeWays(t *testing.T, s *secured) {
-	inFile, err := config.Load(s.file("locker.yaml", "backend: etcd\nprefix: 'app:'\netcd:\n  endpoints: ["+
-		s.member.Addr()+"]\n  username: alice\n  password_file: "+s.file("password", password+"\n")+
-		"\n  tls: {ca_file: "+s.ca+", cert_file: "+s.cert+", key_file: "+s.key+"}\n"))
-	s.must(err)
-	inEnv := new(config.Config)
-	s.must(inEnv.Overlay([]string{
-		"LOCKER_BACKEND=etcd", "LOCKER_PREFIX=app:", "LOCKER_ETCD_ENDPOINTS=" + s.member.Addr(),
-		"LOCKER_ETCD_USERNAME=alice", "LOCKER_ETCD_PASSWORD=" + password, "LOCKER_ETCD_TLS_CA_FILE=" + s.ca,
-		"LOCKER_ETCD_TLS_CERT_FILE=" + s.cert, "LOCKER_ETCD_TLS_KEY_FILE=" + s.key,
-	}))
-	inURL, err := config.Parse(s.url(url.UserPassword("alice", password), nil))
-	s.must(err)
-	var lease locker.Lease
-	for way, c := range map[string]*config.Config{"file": inFile, "environment": inEnv, "URL": inURL} {
-		if text := c.String(); strings.Contains(text, password) {
-			t.Errorf("%s: the password is in %s", way, text)
-		}
-		l, err := c.Open(t.Context())
-		s.must(err)
-		defer l.Close()
-		got, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour))
-		switch {
-		case lease == nil && err == nil:
-			lease = got
-		case lease == nil:
-			t.Fatalf("%s: %v", way, err)
-		case !errors.Is(err, locker.ErrHeld):
-			t.Errorf("%s: expected ErrHeld, seen %v", way, err)
-		}
-	}
-	unlock(t, lease)
+	configtest.Ways{
+		URL: s.url(url.UserPassword("alice", password), nil),
+		YAML: "backend: etcd\nprefix: 'app:'\netcd:\n  endpoints: [" + s.member.Addr() +
+			"]\n  username: alice\n  password_file: " + s.file("password", password+"\n") +
+			"\n  tls: {ca_file: " + s.ca + ", cert_file: " + s.cert + ", key_file: " + s.key + "}\n",
+		Env: []string{
+			"LOCKER_BACKEND=etcd", "LOCKER_PREFIX=app:", "LOCKER_ETCD_ENDPOINTS=" + s.member.Addr(),
+			"LOCKER_ETCD_USERNAME=alice", "LOCKER_ETCD_PASSWORD=" + password, "LOCKER_ETCD_TLS_CA_FILE=" + s.ca,
+			"LOCKER_ETCD_TLS_CERT_FILE=" + s.cert, "LOCKER_ETCD_TLS_KEY_FILE=" + s.key,
+		},
+	}.SameLocks(t)
 }
 
 // What is wrong is found when the configuration is opened, or else by the first request, and the error says what to do.

@@ -3,16 +3,15 @@
 package file_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/file"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/configtest"
 )
 
 // The same directory by URLs, in a file, in the environment and in code. A lock of one is held for the others.
@@ -23,45 +22,36 @@ func TestAllWays(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(wd, "my locks?")
-	write(t, "locker.yaml", "backend: file\nttl: 5s\nfile: {dir: '"+dir+"', poll: 20ms}\n")
-	ways := map[string]*config.Config{}
-	if ways["file"], err = config.Load("locker.yaml"); err != nil {
-		t.Fatal(err)
-	}
-	ways["environment"] = new(config.Config)
-	if err := ways["environment"].Overlay([]string{"LOCKER_BACKEND=file", "LOCKER_FILE_DIR=" + dir}); err != nil {
-		t.Fatal(err)
-	}
 	escaped := strings.ReplaceAll(strings.ReplaceAll(dir, " ", "%20"), "?", "%3F")
+	own := []locker.Locker{client(t, dir)}
 	for _, url := range []string{
-		"file:" + escaped, "file://" + escaped + "/?poll=20ms", "file:my%20locks%3F?ttl=1s", "FILE:./my%20locks%3F",
+		"file://" + escaped + "/?poll=20ms", "file:my%20locks%3F?ttl=1s", "FILE:./my%20locks%3F",
 	} {
 		c, err := config.Parse(url)
 		if err != nil {
 			t.Fatalf("%s: %v", url, err)
 		}
-		ways[url] = c
 		again, err := config.Parse(c.String())
 		if err != nil || again.String() != c.String() ||
 			*again.Sections["file"].(*file.Config) != *c.Sections["file"].(*file.Config) {
 			t.Errorf("%s is %s, and that is %v, %v", url, c, again, err)
 		}
-	}
-	lock(t, client(t, dir), locker.TTL(time.Minute))
-	for way, c := range ways {
 		l, err := c.Open(t.Context())
 		if err != nil {
-			t.Fatalf("%s: %v", way, err)
+			t.Fatalf("%s: %v", url, err)
 		}
-		defer l.Close()
-		if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
-			t.Errorf("%s: %v, expected to find the lock held", way, err)
-		}
+		t.Cleanup(func() { _ = l.Close() })
+		own = append(own, l)
 	}
+	configtest.Ways{
+		URL:  "file:" + escaped,
+		YAML: "backend: file\nttl: 5s\nfile: {dir: '" + dir + "', poll: 20ms}\n",
+		Env:  []string{"LOCKER_BACKEND=file", "LOCKER_FILE_DIR=" + dir},
+	}.SameLocks(t, own...)
 }
 
 func TestMistakes(t *testing.T) {
-	for url, want := range map[string]string{
+	configtest.Mistakes(t, map[string]string{
 		"file:":               "dir: missing: write file:/var/lib/myapp/locks",
 		"file://":             "dir: missing",
 		"file://locks/a":      "none before a relative one",
@@ -72,15 +62,7 @@ func TestMistakes(t *testing.T) {
 		"file:/a%":            "%25",
 		"file://user:pass@/a": "the backend file has no",
 		"file+redigo:/a":      "has no driver",
-	} {
-		c, err := config.Parse(url)
-		if err == nil {
-			err = c.Validate()
-		}
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, expected %q", url, err, want)
-		}
-	}
+	})
 	_, err := config.Open(t.Context(), "file:"+os.Args[0])
 	if err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a file: %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/kubernetes"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/configtest"
 	"github.com/golocker/locker/internal/testing/kubetest"
 	"github.com/golocker/locker/record"
 )
@@ -24,73 +25,42 @@ func TestFourWays(t *testing.T) {
 	s := kubetest.StartTLS(t) // clientcmd sends no token without TLS
 	s.Require("hunter2")
 	kubeconfig := s.Kubeconfig("hunter2")
-	file := filepath.Join(t.TempDir(), "locker.yaml")
-	text := "backend: kubernetes\nttl: 5s\nkubernetes:\n  namespace: locks\n  kubeconfig: " + kubeconfig +
-		"\n  context: test\n  poll: 50ms\n  timeout: 10s\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	inFile, err := config.Load(file)
+	byDefault, err := config.Open(t.Context(), "kubernetes://?kubeconfig="+kubeconfig) // the namespace of the context
 	if err != nil {
 		t.Fatal(err)
 	}
-	inEnv := new(config.Config)
-	err = inEnv.Overlay([]string{
-		"LOCKER_BACKEND=kubernetes", "LOCKER_KUBERNETES_KUBECONFIG=" + kubeconfig, "LOCKER_KUBERNETES_POLL=50ms",
-		"LOCKER_KUBERNETES_CONTEXT=test", "LOCKER_KUBERNETES_NAMESPACE=locks", "LOCKER_KUBERNETES_TIMEOUT=10s",
-	})
+	t.Cleanup(func() { _ = byDefault.Close() })
+	store, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: kubeconfig})
 	if err != nil {
 		t.Fatal(err)
 	}
-	inURL, err := config.Parse("kubernetes://locks?kubeconfig=" + kubeconfig + "&context=test&poll=50ms&timeout=10s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	byDefault, err := config.Parse("kubernetes://?kubeconfig=" + kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ways := map[string]locker.Locker{}
-	for way, c := range map[string]*config.Config{
-		"file": inFile, "environment": inEnv, "URL": inURL, "the namespace of the context": byDefault,
-	} {
-		again, err := config.Parse(c.String())
-		if err != nil || again.String() != c.String() {
-			t.Errorf("%s: %s is read as %v, %v", way, c, again, err)
-		}
-		l, err := c.Open(t.Context())
-		if err != nil {
-			t.Fatalf("%s: %v", way, err)
-		}
-		t.Cleanup(func() { _ = l.Close() })
-		ways[way] = l
-	}
-	own, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: kubeconfig})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := record.New(own, record.Prefix(prefix))
-	t.Cleanup(func() { _ = client.Close() })
-	ways["the program's own"] = client
-	var lease locker.Lease
-	for way, l := range ways {
-		got, err := l.TryLock(t.Context(), "k", locker.TTL(time.Minute))
-		switch {
-		case lease == nil && err == nil:
-			lease = got
-		case lease == nil:
-			t.Fatalf("%s: %v", way, err)
-		case !errors.Is(err, locker.ErrHeld):
-			t.Errorf("%s: %v, expected to find the lock held", way, err)
-		}
+	own := record.New(store, record.Prefix(prefix))
+	t.Cleanup(func() { _ = own.Close() })
+	ways := configtest.Ways{
+		URL: "kubernetes://locks?kubeconfig=" + kubeconfig + "&context=test&poll=50ms&timeout=10s",
+		YAML: "backend: kubernetes\nttl: 5s\nkubernetes:\n  namespace: locks\n  kubeconfig: " + kubeconfig +
+			"\n  context: test\n  poll: 50ms\n  timeout: 10s\n",
+		Env: []string{
+			"LOCKER_BACKEND=kubernetes", "LOCKER_KUBERNETES_KUBECONFIG=" + kubeconfig, "LOCKER_KUBERNETES_POLL=50ms",
+			"LOCKER_KUBERNETES_CONTEXT=test", "LOCKER_KUBERNETES_NAMESPACE=locks", "LOCKER_KUBERNETES_TIMEOUT=10s",
+		},
+	}.SameLocks(t, byDefault, own)
+	if _, err := ways["file"].TryLock(t.Context(), "k", locker.TTL(time.Minute)); err != nil {
+		t.Error(err)
 	}
 	if s.Lease(objectOf("k")) == "" {
 		t.Error("the Lease has another name, or is in another namespace")
 	}
 }
 
+func TestTexts(t *testing.T) {
+	configtest.Texts(t, map[string]string{
+		"kubernetes://": "", "kubernetes://locks?context=test&kubeconfig=%2Fpath&poll=50ms&timeout=10s": "",
+	})
+}
+
 func TestMistakes(t *testing.T) {
-	for url, want := range map[string]string{
+	configtest.Mistakes(t, map[string]string{
 		"kubernetes://Locks":                  "namespace: lower-case letters, digits and -",
 		"kubernetes://a.b":                    "namespace: lower-case letters, digits and -",
 		"kubernetes://" + longName:            "namespace: lower-case letters, digits and -",
@@ -101,15 +71,7 @@ func TestMistakes(t *testing.T) {
 		"kubernetes://user:password@locks":    "",
 		"kubernetes+client://locks":           "",
 		"kubernetes://locks?poll=fortnightly": "poll: ",
-	} {
-		c, err := config.Parse(url)
-		if err == nil {
-			err = c.Validate()
-		}
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, expected %q", url, err, want)
-		}
-	}
+	})
 }
 
 var longName = strings.Repeat("n", 64)

@@ -10,35 +10,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/mysql"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/configtest"
 	"github.com/golocker/locker/internal/testing/mariadbtest"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/record"
 )
 
 func TestURLs(t *testing.T) {
-	for url, want := range map[string]string{
-		"mysql://localhost/app":                        "mysql://localhost/app",
+	configtest.Texts(t, map[string]string{
+		"mysql://localhost/app":                        "",
 		"mysql://u:p@h:3307/app?table=locks":           "mysql://u:[REDACTED]@h:3307/app?table=locks",
-		"mysql://[::1]/app?max_conns=4&poll=100ms":     "mysql://[::1]/app?max_conns=4&poll=100ms",
+		"mysql://[::1]/app?max_conns=4&poll=100ms":     "",
 		"mysqls://h/app?tls_ca_file=/ca.pem":           "mysqls://h/app?tls_ca_file=%2Fca.pem",
 		"mysql://u@h/app?password_file=/pw&timeout=2s": "mysql://u@h/app?password_file=%2Fpw&timeout=2s",
-	} {
-		c, err := config.Parse(url)
-		if err == nil {
-			err = c.Validate()
-		}
-		if err != nil {
-			t.Errorf("%s: %v", url, err)
-			continue
-		}
-		if got := c.String(); got != want {
-			t.Errorf("%s: got %s, want %s", url, got, want)
-		}
-	}
-	for url, want := range map[string]string{
+	})
+	configtest.Mistakes(t, map[string]string{
 		"mysql://":                          "addr: address missing",
 		"mysql://h":                         "database: missing: write host/database",
 		"mysql://h1,h2/app":                 "addr: one address expected, not a list",
@@ -49,15 +37,7 @@ func TestURLs(t *testing.T) {
 		"mysql://h/app?max_conns=0":         "max_conns",
 		"mysql://h/app?tables=locks":        "did you mean table?",
 		"mysqls://h/app?tls_cert_file=/c":   "tls_key_file: missing",
-	} {
-		c, err := config.Parse(url)
-		if err == nil {
-			err = c.Validate()
-		}
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, expected %q", url, err, want)
-		}
-	}
+	})
 }
 
 // The same locks by a URL, in a file, in the environment, and by connections of the program's own. A lock of one is
@@ -65,44 +45,19 @@ func TestURLs(t *testing.T) {
 func testFourWays(t *testing.T, s *mariadbtest.Server) {
 	run(t, pool(t, s.URL(mariadbtest.Database)), "CREATE USER alice@'127.0.0.1' IDENTIFIED BY 'hunter2'",
 		"GRANT SELECT, INSERT, UPDATE ON locker.* TO alice@'127.0.0.1'")
-	dir := t.TempDir()
-	file, password := filepath.Join(dir, "locker.yaml"), filepath.Join(dir, "password")
+	password := filepath.Join(t.TempDir(), "password")
 	write(t, password, "hunter2\n")
-	write(t, file, "backend: mysql\nprefix: 'app:'\nmysql:\n  addr: "+s.Addr()+"\n  database: "+mariadbtest.Database+
-		"\n  username: alice\n  password_file: "+password+"\n")
-	inFile, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inEnv := new(config.Config)
-	err = inEnv.Overlay([]string{
-		"LOCKER_BACKEND=mysql", "LOCKER_MYSQL_ADDR=" + s.Addr(), "LOCKER_MYSQL_DATABASE=" + mariadbtest.Database,
-		"LOCKER_MYSQL_USERNAME=alice", "LOCKER_MYSQL_PASSWORD=hunter2", "LOCKER_PREFIX=app:",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	inURL, err := config.Parse("mysql://alice:hunter2@" + s.Addr() + "/" + mariadbtest.Database + "?prefix=app:")
-	if err != nil {
-		t.Fatal(err)
-	}
 	own := record.New(mysql.NewStore(pool(t, s.URL(mariadbtest.Database))), record.Prefix("app:"))
 	defer own.Close()
-	lease, err := own.TryLock(t.Context(), "k", locker.TTL(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for way, c := range map[string]*config.Config{"file": inFile, "environment": inEnv, "URL": inURL} {
-		if text := c.String(); strings.Contains(text, "hunter2") {
-			t.Errorf("%s: the password is in %s", way, text)
-		}
-		if _, err := opened(t, c).TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
-			t.Errorf("%s: %v, expected to find the lock held", way, err)
-		}
-	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	configtest.Ways{
+		URL: "mysql://alice:hunter2@" + s.Addr() + "/" + mariadbtest.Database + "?prefix=app:",
+		YAML: "backend: mysql\nprefix: 'app:'\nmysql:\n  addr: " + s.Addr() + "\n  database: " + mariadbtest.Database +
+			"\n  username: alice\n  password_file: " + password + "\n",
+		Env: []string{
+			"LOCKER_BACKEND=mysql", "LOCKER_MYSQL_ADDR=" + s.Addr(), "LOCKER_MYSQL_DATABASE=" + mariadbtest.Database,
+			"LOCKER_MYSQL_USERNAME=alice", "LOCKER_MYSQL_PASSWORD=hunter2", "LOCKER_PREFIX=app:",
+		},
+	}.SameLocks(t, own)
 }
 
 // A function says who the user is, for each new connection.

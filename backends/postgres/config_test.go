@@ -16,6 +16,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/configtest"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/testserver"
@@ -23,26 +24,17 @@ import (
 
 func TestURLs(t *testing.T) {
 	t.Parallel()
-	for url, want := range map[string]string{
-		"postgres://localhost/app":                            "postgres://localhost/app",
+	configtest.Texts(t, map[string]string{
+		"postgres://localhost/app":                            "",
 		"postgresql://u:p@h1:5432,h2/app?sslmode=require":     "postgres://u:[REDACTED]@h1:5432,h2/app?sslmode=require",
-		"postgres://[::1]:5432/app":                           "postgres://[::1]:5432/app",
+		"postgres://[::1]:5432/app":                           "",
 		"postgres:///app?host=/run/postgresql,/tmp":           "postgres:///app?host=%2Frun%2Fpostgresql%2C%2Ftmp",
 		"postgres:///app?host=/run/postgresql&ttl=10s":        "postgres:///app?host=%2Frun%2Fpostgresql&ttl=10s",
 		"postgres://h/app?schema=locks&pool_max_conns=4":      "postgres://h/app?pool_max_conns=4&schema=locks",
-		"postgres://h/app?default_query_exec_mode=exec":       "postgres://h/app?default_query_exec_mode=exec",
+		"postgres://h/app?default_query_exec_mode=exec":       "",
 		"postgres://h/app?timeout=2s&application_name=worker": "postgres://h/app?application_name=worker&timeout=2s",
-	} {
-		c, err := config.Parse(url)
-		if err != nil {
-			t.Errorf("%s: %v", url, err)
-			continue
-		}
-		if got := c.String(); got != want {
-			t.Errorf("%s: got %s, want %s", url, got, want)
-		}
-	}
-	for url, want := range map[string]string{
+	})
+	configtest.Mistakes(t, map[string]string{
 		"postgres://h/app?sslmode=on":                      "disable, allow, prefer",
 		"postgres://h/app?target_session_attrs=standby":    "read-write, primary, any",
 		"postgres://h/app?default_query_exec_mode=quick":   "cache_statement",
@@ -57,11 +49,7 @@ func TestURLs(t *testing.T) {
 		"postgres://h1:5432,h2:99999/app":                  "number 2: the port is not a number",
 		"postgres://h1,,h2/app":                            "number 2: address missing",
 		"postgres://h1;h2/app":                             "write h1,h2",
-	} {
-		if _, err := config.Parse(url); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want an error that says %q", url, err, want)
-		}
-	}
+	})
 }
 
 // open opens what a URL describes, until the end of the test.
@@ -307,30 +295,12 @@ func testCertificates(t *testing.T, mode, host string) {
 // The same locks by a URL, by a file, and by the environment.
 func testConfiguration(t *testing.T, s *pgtest.Server) {
 	dir := filepath.Dir(s.Socket())
-	file := filepath.Join(t.TempDir(), "locker.yaml")
-	text := "backend: postgres\npostgres: {host: " + dir + ", database: postgres, username: postgres}\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	open := func(c *config.Config, err error) locker.Locker {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := c.Open(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { must(t, "Close", l.Close()) })
-		return l
-	}
-	lease := lock(t, open(config.Parse("postgres://postgres@/postgres?host="+dir)), "configured")
-	wantHeld(t, open(config.Load(file)), "configured", "of a lock that another configuration has")
-	c := new(config.Config)
-	wantHeld(t, open(c, c.Overlay([]string{
-		"LOCKER_BACKEND=postgres", "LOCKER_POSTGRES_HOST=" + dir, "LOCKER_POSTGRES_DATABASE=postgres",
-		"LOCKER_POSTGRES_USERNAME=postgres",
-	})), "configured", "of a lock that another configuration has")
-	wantHeld(t, client(t, s.URL("postgres"), postgres.Prefix("lock:")), "configured", "of a lock that a URL has")
-	must(t, "Unlock", lease.Unlock(t.Context()))
+	configtest.Ways{
+		URL:  "postgres://postgres@/postgres?host=" + dir,
+		YAML: "backend: postgres\npostgres: {host: " + dir + ", database: postgres, username: postgres}\n",
+		Env: []string{
+			"LOCKER_BACKEND=postgres", "LOCKER_POSTGRES_HOST=" + dir, "LOCKER_POSTGRES_DATABASE=postgres",
+			"LOCKER_POSTGRES_USERNAME=postgres",
+		},
+	}.SameLocks(t, client(t, s.URL("postgres"), postgres.Prefix("lock:")))
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/s3"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/configtest"
 	"github.com/golocker/locker/internal/testing/testserver"
 )
 
@@ -31,43 +30,20 @@ func (s *server) who() string {
 func TestFourWays(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	file := filepath.Join(t.TempDir(), "locker.yaml")
-	text := "backend: s3\nttl: 5s\ns3:\n  bucket: locks\n  folder: team\n  region: eu-west-1\n" +
-		"  endpoint: " + s.endpoint() + "\n  path_style: true\n  access_key_id: AKIDFILE\n" +
-		"  secret_access_key: hunter2\n  poll: 5s\n  timeout: 2s\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	inFile, err := config.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	inEnv := new(config.Config)
-	err = inEnv.Overlay([]string{
-		"LOCKER_BACKEND=s3", "LOCKER_S3_BUCKET=locks", "LOCKER_S3_FOLDER=team", "LOCKER_S3_ENDPOINT=" + s.endpoint(),
-		"LOCKER_S3_PATH_STYLE=true", "LOCKER_S3_ACCESS_KEY_ID=AKIDVAR", "LOCKER_S3_SECRET_ACCESS_KEY=hunter2",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	inURL, err := config.Parse(s.url("&region=eu-west-1&poll=5s&timeout=2s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.lockClient(t).TryLock(t.Context(), "k", locker.TTL(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	for user, c := range map[string]*config.Config{"AKIDFILE": inFile, "AKIDVAR": inEnv, "AKIDENV": inURL} {
-		if text := c.String(); strings.Contains(text, "hunter2") {
-			t.Errorf("%s: the secret is in %s", user, text)
-		}
-		l, err := c.Open(t.Context())
-		if err != nil {
-			t.Fatalf("%s: %v", user, err)
-		}
-		defer l.Close()
-		if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
-			t.Errorf("%s: %v, expected to find the lock held", user, err)
+	own := s.lockClient(t)
+	ways := configtest.Ways{
+		URL: s.url("&region=eu-west-1&poll=5s&timeout=2s"),
+		YAML: "backend: s3\nttl: 5s\ns3:\n  bucket: locks\n  folder: team\n  region: eu-west-1\n" +
+			"  endpoint: " + s.endpoint() + "\n  path_style: true\n  access_key_id: AKIDFILE\n" +
+			"  secret_access_key: hunter2\n  poll: 5s\n  timeout: 2s\n",
+		Env: []string{
+			"LOCKER_BACKEND=s3", "LOCKER_S3_BUCKET=locks", "LOCKER_S3_FOLDER=team", "LOCKER_S3_ENDPOINT=" + s.endpoint(),
+			"LOCKER_S3_PATH_STYLE=true", "LOCKER_S3_ACCESS_KEY_ID=AKIDVAR", "LOCKER_S3_SECRET_ACCESS_KEY=hunter2",
+		},
+	}.SameLocks(t, own)
+	for way, user := range map[string]string{"file": "AKIDFILE", "environment": "AKIDVAR", "URL": "AKIDENV"} {
+		if err := locker.Do(t.Context(), ways[way], "k", func(context.Context) error { return nil }); err != nil {
+			t.Errorf("%s: %v", way, err)
 		}
 		if id := s.who(); id != user {
 			t.Errorf("the access key is %s, not %s", id, user)
@@ -77,43 +53,25 @@ func TestFourWays(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	for url, want := range map[string]string{
+	configtest.Mistakes(t, map[string]string{
 		"s3://":              "bucket: missing",
 		"s3:///folder":       "bucket: missing",
 		"s3://a,b":           "bucket: letters, digits",
 		"s3://bucket/a//b":   "folder: names with single slashes",
 		"s3://bucket/a/../b": "folder: names with single slashes",
-		"s3://bucket/" + strings.Repeat("x", 501):  "folder: at most 500 bytes",
-		"s3://bucket?endpoint=minio:9000":          "endpoint: write http://host:9000",
-		"s3://bucket?endpoint=ftp://minio":         "endpoint: write http://host:9000",
-		"s3://bucket?endpoint=http://a:b%40minio":  "endpoint: write http://host:9000",
-		"s3://id:secret@bucket":                    "no username",
-		"s3://bucket?secret_access_key=hunter2":    "unknown parameter",
-		"s3://bucket?bukket=a":                     "unknown parameter",
-		"s3://bucket?poll=5":                       "without a unit",
-		"s3://bucket?path_style=perhaps":           "path_style",
-		"s3://bucket/folder?timeout=1s&timeout=2s": "timeout",
-	} {
-		c, err := config.Parse(url)
-		if err == nil {
-			err = c.Validate()
-		}
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v, expected %q", url, err, want)
-		}
-	}
-	for name, want := range map[string]string{
-		"ACCESS_KEY_ID": "secret_access_key: missing", "SECRET_ACCESS_KEY": "access_key_id: missing",
-	} {
-		c := new(config.Config)
-		err := c.Overlay([]string{"LOCKER_BACKEND=s3", "LOCKER_S3_BUCKET=b", "LOCKER_S3_" + name + "=hunter2"})
-		if err == nil {
-			err = c.Validate()
-		}
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("only %s: %v, expected %q", name, err, want)
-		}
-	}
+		"s3://bucket/" + strings.Repeat("x", 501):                                  "folder: at most 500 bytes",
+		"s3://bucket?endpoint=minio:9000":                                          "endpoint: write http://host:9000",
+		"s3://bucket?endpoint=ftp://minio":                                         "endpoint: write http://host:9000",
+		"s3://bucket?endpoint=http://a:b%40minio":                                  "endpoint: write http://host:9000",
+		"s3://id:secret@bucket":                                                    "no username",
+		"s3://bucket?secret_access_key=hunter2":                                    "unknown parameter",
+		"s3://bucket?bukket=a":                                                     "unknown parameter",
+		"s3://bucket?poll=5":                                                       "without a unit",
+		"s3://bucket?path_style=perhaps":                                           "path_style",
+		"s3://bucket/folder?timeout=1s&timeout=2s":                                 "timeout",
+		"LOCKER_BACKEND=s3 LOCKER_S3_BUCKET=b LOCKER_S3_ACCESS_KEY_ID=hunter2":     "secret_access_key: missing",
+		"LOCKER_BACKEND=s3 LOCKER_S3_BUCKET=b LOCKER_S3_SECRET_ACCESS_KEY=hunter2": "access_key_id: missing",
+	})
 	if _, err := config.Open(t.Context(), "s3://bucket"); err == nil ||
 		!strings.Contains(err.Error(), "s3.region: missing: give that of the bucket, or set AWS_REGION") {
 		t.Errorf("without a region: %v", err)
@@ -123,19 +81,10 @@ func TestMistakes(t *testing.T) {
 // What a configuration says becomes a URL again.
 func TestURLs(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{
-		"s3://bucket", "s3://bucket/a/b?region=eu-west-1", "s3://my.bucket/f?endpoint=http%3A%2F%2Fh%3A9000&path_style=true",
-	} {
-		c, err := config.Parse(url)
-		if err != nil {
-			t.Errorf("%s: %v", url, err)
-			continue
-		}
-		again, err := config.Parse(c.String())
-		if err != nil || again.String() != c.String() {
-			t.Errorf("%s: became %s, %v", url, c.String(), err)
-		}
-	}
+	configtest.Texts(t, map[string]string{
+		"s3://bucket": "", "s3://bucket/a/b?region=eu-west-1": "",
+		"s3://my.bucket/f?endpoint=http%3A%2F%2Fh%3A9000&path_style=true": "",
+	})
 }
 
 // A server that is down is none of the business of Open. Errors say what to do, and locks are granted when it is up.

@@ -150,7 +150,7 @@ var free = []string{"/examples", "/benchmarks", "/internal/testing"}
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/record/recordtest", "/cmd/locker/internal/conform",
 	"/internal/testing/redistest", "/internal/testing/fault", "/internal/testing/contention", "/internal/testing/golden",
-	"/internal/testing/virtual", "/internal/testing/dynamotest", "/internal/testing/etcdtest",
+	"/internal/testing/virtual", "/internal/testing/configtest", "/internal/testing/dynamotest", "/internal/testing/etcdtest",
 	"/internal/testing/kubetest", "/internal/testing/mariadbtest", "/internal/testing/natstest",
 	"/internal/testing/pgtest", "/internal/testing/placestest",
 	"/internal/testing/instance", "/internal/testing/oncetest", "/internal/testing/testserver",
