@@ -19,9 +19,7 @@ import (
 // An orphan would live for ttl; everything else is over much sooner.
 const ttl = 5 * time.Minute
 
-func isAcquire(r fault.Request) bool { return wire.Acquires(r.Args) }
-func isClaim(r fault.Request) bool   { return wire.Calls(r.Args, "claim") }
-func isRelease(r fault.Request) bool { return wire.Releases(r.Args) }
+func isClaim(r fault.Request) bool { return wire.Calls(r.Args, "claim") }
 
 // nth applies action to the n-th request that matches.
 func nth(n int, action fault.Action, matches func(fault.Request) bool) func(fault.Request) fault.Action {
@@ -43,13 +41,10 @@ type rig struct {
 	client *locker.Client
 }
 
-// longTimeout is the time-out of clients in tests that are not about silence: more than a machine stalls for.
-const longTimeout = 20 * time.Second
-
-func newRig(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, timeout time.Duration) *rig {
+func newRig(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) *rig {
 	s := redistest.Start(t)
 	p := fault.New(t, s.Addr())
-	r := &rig{s, p, single.New(build(t, p.Addr()), single.Name(s.Addr()), single.Timeout(timeout))}
+	r := &rig{s, p, single.New(build(t, p.Addr()), single.Name(s.Addr()), single.Timeout(time.Second))}
 	closing(t, r.client)
 	// once without a fault, so that the server knows the scripts and connections exist
 	eventually(t, 30*time.Second, "a lock without a fault", func() bool { // a machine may stall for the time-out
@@ -78,7 +73,7 @@ func TestSweepOverFailingCommands(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				r := newRig(t, build, time.Second)
+				r := newRig(t, build)
 				isScript := fault.Named("EVALSHA", "EVAL")
 				for n := 1; ; n++ {
 					if n > 10 {

@@ -19,9 +19,6 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// maxLease is how long after its last heartbeat a waiter counts as dead.
-const maxLease = 6 * time.Second
-
 // waiterEnv makes the test binary the process that waiterProcess starts.
 const waiterEnv = "SINGLE_TEST_WAITER" // driver, address
 

@@ -90,21 +90,22 @@ func TestFourWays(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	t.Parallel()
+	const table = "LOCKER_BACKEND=dynamodb LOCKER_DYNAMODB_TABLE=locks LOCKER_DYNAMODB_"
 	configtest.Mistakes(t, map[string]string{
 		"dynamodb://":          "table: missing: write dynamodb://table",
 		"dynamodb://ab":        "table: 3 to 255 letters",
 		"dynamodb://a,b":       "table: 3 to 255 letters",
 		"dynamodb://locks/key": "table: a URL has no path",
-		"dynamodb://locks?endpoint=dynamodb:8000":                                                       "endpoint: write http://host:8000",
-		"dynamodb://locks?endpoint=localhost":                                                           "endpoint: write http://host:8000",
-		"dynamodb://locks?endpoint=http://a:b%40h":                                                      "endpoint: write http://host:8000",
-		"dynamodb://id:hunter2@locks":                                                                   "no username",
-		"dynamodb://locks?secret_access_key=hunter2":                                                    "unknown parameter",
-		"dynamodb://locks?regon=eu-west-1":                                                              "did you mean region?",
-		"dynamodb://locks?region=eu-west-1&poll=5":                                                      "poll: a number without a unit",
-		"dynamodb://locks?region=eu-west-1&ttl=1us":                                                     "ttl: ",
-		"LOCKER_BACKEND=dynamodb LOCKER_DYNAMODB_TABLE=locks LOCKER_DYNAMODB_ACCESS_KEY_ID=hunter2":     "secret_access_key: missing",
-		"LOCKER_BACKEND=dynamodb LOCKER_DYNAMODB_TABLE=locks LOCKER_DYNAMODB_SECRET_ACCESS_KEY=hunter2": "access_key_id: missing",
+		"dynamodb://locks?endpoint=dynamodb:8000":    "endpoint: write http://host:8000",
+		"dynamodb://locks?endpoint=localhost":        "endpoint: write http://host:8000",
+		"dynamodb://locks?endpoint=http://a:b%40h":   "endpoint: write http://host:8000",
+		"dynamodb://id:hunter2@locks":                "no username",
+		"dynamodb://locks?secret_access_key=hunter2": "unknown parameter",
+		"dynamodb://locks?regon=eu-west-1":           "did you mean region?",
+		"dynamodb://locks?region=eu-west-1&poll=5":   "poll: a number without a unit",
+		"dynamodb://locks?region=eu-west-1&ttl=1us":  "ttl: ",
+		table + "ACCESS_KEY_ID=hunter2":              "secret_access_key: missing",
+		table + "SECRET_ACCESS_KEY=hunter2":          "access_key_id: missing",
 	})
 	if _, err := config.Open(t.Context(), "dynamodb://locks"); err == nil ||
 		!strings.Contains(err.Error(), "dynamodb.region: missing: give that of the table, or set AWS_REGION") {
