@@ -61,15 +61,15 @@ COMPILED = . $(TESTED) $(ADAPTERS)
 compiled:
 	@for m in $(COMPILED); do echo "$$m: compile"; go list -C $$m $(RACE) -test -export ./... >/dev/null || exit 1; done
 	@for m in $(if $(RACE),. cmd/locker); do go build -C $$m ./... || exit 1; done
-library.short: # the longest packages first
-	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/redis/script ./middleware ./drivers/all \
+library.short: # the longest packages first, without what allocations.short measures
+	$(GOTEST) $(SHORT) -skip '^TestAllocationsOf' -p 3 ./single ./redlock ./conformance ./examples ./internal/redis/script ./middleware ./drivers/all \
 		./drivers/rueidis ./...
 programs: # those of examples that are modules, which make test does not compile
 	$(GOTEST) -vet=off -shuffle=on -parallel 8 -timeout 15m ./examples
 elections.short: # on few stores
 	$(GOTEST) -C internal/testing/trials/everystore $(SHORT) -p 1 ./stored ./elections ./soak
 allocations.short: # with garbage collected as usual
-	GOGC=100 $(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single
+	GOGC=100 $(GOTEST) -vet=off -count=1 -run '^TestAllocationsOf' ./redlock ./single
 $(TESTED:%=%.short) $(ADAPTERS:%=%.short): %.short: # the tests of one module
 	$(GOTEST) -C $* $(SHORT) -p 2 ./...
 
