@@ -2,12 +2,10 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"github.com/golocker/locker"
@@ -15,7 +13,6 @@ import (
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
-	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -217,95 +214,6 @@ func TestMajorityFailsUnderALease(t *testing.T) {
 			s.Resume()
 		}
 		c.wantNoLocks(t)
-	})
-}
-
-// LOCKER_MEASURE=1 go test -run TestMeasureFailures -v ./redlock
-func TestMeasureFailures(t *testing.T) {
-	if _, on := measuring(0); !on {
-		t.Skip("a measurement: LOCKER_MEASURE=1")
-	}
-	const rounds, cycles = 11, 200
-	nothing := func(cluster) {}
-	states := []struct {
-		name          string
-		fail, restore func(c cluster)
-	}{
-		{"healthy", nothing, nothing},
-		{"1 hung", func(c cluster) { c[0].Pause() }, func(c cluster) { c[0].Resume() }},
-		{"2 hung", func(c cluster) { c[0].Pause(); c[1].Pause() }, func(c cluster) { c[0].Resume(); c[1].Resume() }},
-		{"1 killed", func(c cluster) { c[0].Kill() }, func(c cluster) { c[0].Restart() }},
-		{"2 killed", func(c cluster) { c[0].Kill(); c[1].Kill() }, func(c cluster) { c[0].Restart(); c[1].Restart() }},
-	}
-	var out strings.Builder
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "driver\tstate\tlock p50\tratio\tunlock p50\tratio\tslowest lock\t")
-	for _, driver := range drivers.Names() {
-		c := startCluster(t, 5)
-		l := c.client(t, driver)
-		locks, unlocks := make([][]time.Duration, len(states)), make([][]time.Duration, len(states))
-		slowest := make([]time.Duration, len(states))
-		for round := range rounds {
-			for i := range states {
-				i = (i + round) % len(states)
-				states[i].fail(c)
-				var lock, unlock []time.Duration
-				for n := range cycles {
-					start := time.Now()
-					lease, err := l.TryLock(t.Context(), "k", locker.TTL(longTTL))
-					locked := time.Now()
-					if err != nil {
-						t.Fatalf("%s, %s: %v", driver, states[i].name, err)
-					}
-					if err := lease.Unlock(t.Context()); err != nil {
-						t.Fatalf("%s, %s: %v", driver, states[i].name, err)
-					}
-					if n >= 10 {
-						lock, unlock = append(lock, locked.Sub(start)), append(unlock, time.Since(locked))
-					}
-				}
-				locks[i], unlocks[i] = append(locks[i], median(lock)), append(unlocks[i], median(unlock))
-				slowest[i] = max(slowest[i], lock[len(lock)-1])
-				states[i].restore(c)
-				c.wantNoLocks(t)
-				time.Sleep(50 * time.Millisecond)
-			}
-		}
-		for i, s := range states {
-			lock, unlock := median(locks[i]), median(unlocks[i])
-			fmt.Fprintf(w, "%s\t%s\t%v\t%.2f\t%v\t%.2f\t%v\t\n", driver, s.name, lock.Round(time.Microsecond),
-				float64(lock)/float64(median(locks[0])), unlock.Round(time.Microsecond),
-				float64(unlock)/float64(median(unlocks[0])), slowest[i].Round(time.Microsecond))
-		}
-	}
-	_ = w.Flush()
-	t.Logf("p50 of %d rounds of %d cycles:\n%s", rounds, cycles-10, &out)
-}
-
-// An owner that has died with a majority is not a holder for ever. A waiter asks the quorum every few seconds.
-func TestADeadMajorityIsNotAHolder(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, func(t *testing.T, driver string) {
-		c := startCluster(t, 3)
-		holder, w := c.client(t, driver), c.client(t, driver, redlock.Budget(time.Second))
-		c.lockAll(t, holder, "k")
-		waits := make(chan struct{})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
-		got := make(chan error, 1)
-		go func() {
-			_, err := w.Lock(ctx, "k", locker.TTL(longTTL), locker.Patience(time.Hour))
-			got <- err
-		}()
-		<-waits
-		c[0].Kill()
-		c[1].Kill()
-		err := <-got
-		if !errors.Is(err, locker.ErrNoQuorum) || !errors.Is(err, context.DeadlineExceeded) ||
-			errors.Is(err, locker.ErrHeld) {
-			t.Errorf("%v, want an error that matches ErrNoQuorum and the context's, and not ErrHeld", err)
-		}
 	})
 }
 

@@ -248,9 +248,3 @@ func wantText(t testing.TB, err error, texts ...string) {
 		}
 	}
 }
-
-// median sorts ds.
-func median(ds []time.Duration) time.Duration {
-	slices.Sort(ds)
-	return ds[len(ds)/2]
-}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/contention"
-	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/wire"
 )
@@ -133,71 +130,5 @@ func TestTurns(t *testing.T) {
 			}
 			c.wantNoLocks(t)
 		})
-	}
-}
-
-// The node that keeps the queue fails in the middle. The others go on with the next one.
-func TestTurnsWhileTheQueueFails(t *testing.T) {
-	d, measure := measuring(2 * time.Second)
-	// A node that forgets the lock, too, may let a second holder in.
-	const forget = "for _, key in ipairs(redis.call('KEYS', '*')) do if key ~= KEYS[1] then redis.call('DEL', key) end end"
-	faults := map[string]func(t *testing.T, s *redistest.Server){
-		"hung":   func(_ *testing.T, s *redistest.Server) { s.Pause() },
-		"killed": func(_ *testing.T, s *redistest.Server) { s.Kill() },
-		"flushed": func(t *testing.T, s *redistest.Server) {
-			if _, err := s.Do("EVAL", forget, "1", "lock:k"); err != nil {
-				t.Error(err)
-			}
-		},
-	}
-	for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(faults))) {
-		for n, driver := range drivers.Names() {
-			if !measure && n != len(name)%3 { // one driver for each
-				continue
-			}
-			t.Run(name+"/"+driver, func(t *testing.T) {
-				most, unfair := 1.5, .5
-				if measure {
-					most, unfair = 1.1, .05
-				}
-				var r contention.Result
-				var each float64
-				var gap time.Duration
-				for range tries {
-					c := startCluster(t, 5)
-					s := c[keeper("k", 5)]
-					a := &asks{tokens: map[string]bool{}}
-					ls := contenders(t, c, driver, a)
-					failed := make(chan struct{})
-					timer := time.AfterFunc(d/2, func() {
-						faults[name](t, s)
-						close(failed)
-					})
-					r = contention.RunOverFailure(t, ls, "k", time.Millisecond, d)
-					if !timer.Stop() {
-						<-failed
-					}
-					s.Resume()
-					if len(r.Handoffs) == 0 {
-						continue // a stall has taken all the time
-					}
-					if len(r.Unconfirmed) > 1 { // there was one holder when the node failed
-						t.Errorf("%d releases were not confirmed: %v", len(r.Unconfirmed), r.Unconfirmed)
-					}
-					each, gap = float64(a.count())/float64(r.Total()), slices.Max(r.Handoffs)
-					t.Logf("%v, gap %v, %.3f attempts each", r, gap, each)
-					if each <= most && r.Unfairness() <= unfair && gap <= 5*time.Second {
-						break
-					}
-				}
-				if p99 := contention.Quantile(r.Waits, .99); measure && p99 > 2*r.FairWait() {
-					t.Errorf("p99 %v, fair %v", p99, r.FairWait())
-				}
-				if len(r.Handoffs) == 0 || each > most || r.Unfairness() > unfair || gap > 5*time.Second {
-					t.Errorf("%.3f attempts each, want %v; unfairness %.2f, want %v: %v; gap %v", each, most, r.Unfairness(), unfair,
-						r.Holds, gap)
-				}
-			})
-		}
 	}
 }

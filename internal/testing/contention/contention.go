@@ -3,7 +3,6 @@ package contention
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -19,24 +18,10 @@ type Result struct {
 	Holds    []int           // by client
 	Waits    []time.Duration // of every acquisition, sorted
 	Handoffs []time.Duration // from the start of a release to the next holder, sorted
-
-	Unconfirmed []error // of releases that were not confirmed by enough nodes
 }
 
 // Run lets each of the lockers lock, hold and unlock key repeatedly for d, and checks mutual exclusion.
 func Run(tb testing.TB, lockers []locker.Locker, key string, hold, d time.Duration, opts ...locker.Option) Result {
-	tb.Helper()
-	r := RunOverFailure(tb, lockers, key, hold, d, opts...)
-	for _, err := range r.Unconfirmed {
-		tb.Error(err)
-	}
-	return r
-}
-
-// RunOverFailure is Run while a node of five fails. If a holder has the smallest majority, and the failed node belongs
-// to it, only two nodes can confirm the release.
-func RunOverFailure(tb testing.TB, lockers []locker.Locker, key string, hold, d time.Duration,
-	opts ...locker.Option) Result {
 	tb.Helper()
 	r := Result{Holds: make([]int, len(lockers))}
 	var mu sync.Mutex
@@ -71,12 +56,7 @@ func RunOverFailure(tb testing.TB, lockers []locker.Locker, key string, hold, d 
 				holders--
 				released = time.Now()
 				mu.Unlock()
-				switch err := lease.Unlock(ctx); {
-				case errors.Is(err, locker.ErrNoQuorum):
-					mu.Lock()
-					r.Unconfirmed = append(r.Unconfirmed, fmt.Errorf("client %d: %w", i, err))
-					mu.Unlock()
-				case err != nil:
+				if err := lease.Unlock(ctx); err != nil {
 					tb.Errorf("client %d: %v", i, err)
 				}
 			}
