@@ -114,7 +114,7 @@ type Request struct {
 
 	// Wanted, for Extend, is nil unless the holder wants to know whether others wait for the lock; see the function
 	// Wanted. A backend calls it if the store has answered so, before Extend returns. It does not block, and may be
-	// called more than once. A backend that calls it is a [WantedAnswerer], too.
+	// called more than once. A backend that calls it states [Capabilities].AnswersWanted.
 	Wanted func()
 
 	// Wait, for Queue, is what is known of the wait, and says how it goes on. It is not nil.

@@ -13,12 +13,6 @@ import (
 // asks for less has less. The holder renews it each second, so it survives that a process stands still for two.
 const gateTTL = 3 * time.Second
 
-// watched is implemented by a [Backend] whose waiters look at the lock at intervals, for each of which they pay.
-type watched interface {
-	// PollInterval returns the longest pause between two looks.
-	PollInterval() time.Duration
-}
-
 // looksPerTTL is how often a waiter looks at least while the TTL of a gate goes by. Where looks are rare because they
 // have a price, renewals have one, too.
 const looksPerTTL = 10
@@ -27,11 +21,7 @@ const looksPerTTL = 10
 // as it waits for more of them; see several.Gate and several.Partial. What the caller has asked for begins with
 // lease.Begin.
 func (c *Client) waiting(ctx context.Context, key string, o options) options {
-	ttl := gateTTL
-	if w, ok := c.backend.(watched); ok {
-		ttl = max(ttl, looksPerTTL*w.PollInterval())
-	}
-	ttl = min(ttl, o.ttl)
+	ttl := min(max(gateTTL, looksPerTTL*c.can.Look), o.ttl)
 	switch gate := several.GateFrom(ctx); {
 	case gate != nil && strings.HasSuffix(key, gate.Name):
 		o.ttl = ttl

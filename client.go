@@ -25,6 +25,7 @@ import (
 type Client struct {
 	backend Backend
 	queuer  Queuer // the backend, if it implements Queuer; else nil
+	can     Capabilities
 	queues  keyQueues
 	closing chan struct{} // closed when Close begins
 	gone    chan struct{} // closed when Close has ended
@@ -57,9 +58,15 @@ func NewClient(b Backend) *Client {
 		closing: make(chan struct{}),
 		gone:    make(chan struct{}),
 	}
+	if s, ok := b.(Capable); ok {
+		c.can = s.Capabilities()
+	}
 	c.schedule.origin = time.Now()
 	return c
 }
+
+// Capabilities returns what the backend has stated of itself; see [Capable].
+func (c *Client) Capabilities() Capabilities { return c.can }
 
 // closes reports whether Close has begun. Leases are over from then on, although Close ends them one after the other,
 // and runs hooks meanwhile.

@@ -17,9 +17,11 @@ import (
 // stepping is a store that acquires several locks in one step.
 type stepping struct{ *store }
 
-func (s stepping) AcquireMany(ctx context.Context, reqs []locker.Request) (gs []locker.Grant, err error) {
+func (s stepping) AcquireMany(
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
+) (gs []*locker.Grant, err error) {
 	err = s.call(ctx, "acquire many", func() (err error) {
-		gs, err = s.Backend.(locker.ManyAcquirer).AcquireMany(ctx, reqs)
+		gs, err = s.Backend.(locker.ManyAcquirer).AcquireMany(ctx, reqs, c)
 		return err
 	})
 	return gs, err

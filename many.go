@@ -63,33 +63,33 @@ func TryLockMany(ctx context.Context, l Locker, m Many, opts ...Option) ([]Lease
 // ManyAcquirer is an optional interface that may be implemented by a [Backend] that can acquire several locks in one
 // step. If not, [LockAll] and [TryLockAll] acquire them one after the other.
 type ManyAcquirer interface {
-	// AcquireMany makes one attempt to acquire a lock for each of reqs, which have different keys, sorted, and the same
-	// options. The rules of Acquire apply to each of them, and in addition:
+	// AcquireMany makes one attempt to acquire the locks of reqs that c asks for. reqs have different keys, sorted, and
+	// the same options. The rules of Acquire apply to each of them, and in addition:
 	//
-	//   - It acquires either all of the locks or none, in one atomic step. Nobody sees a part of them held.
-	//   - The grants are in the order of reqs.
+	//   - It acquires either all that c asks for or nothing, in one atomic step. Nobody sees a part of them held.
+	//   - The grants are in the order of reqs, and nil for those that were not acquired.
 	//   - If a lock is held by another owner, the error is an *Error that names its key, if it is known.
 	//   - It does not overtake callers that wait for one of the locks: that lock counts as held.
 	//   - If the error matches errors.ErrUnsupported, these locks cannot be acquired in one step, for example because
 	//     they are on different servers, or because somebody waits for one of them. Nothing was acquired then, and the
 	//     locks are acquired one after the other.
-	AcquireMany(ctx context.Context, reqs []Request) ([]Grant, error)
+	AcquireMany(ctx context.Context, reqs []Request, c Choice) ([]*Grant, error)
 }
 
-// SomeAcquirer is an optional interface that may be implemented by a [Backend] that can acquire some of several locks
-// in one step. If not, packages semaphore and rwlock take a round trip more.
-type SomeAcquirer interface {
-	// AcquireSome makes one attempt to acquire locks for n of reqs, the first ones that are free. reqs are as in
-	// AcquireMany. gates are the keys of other locks. The rules of AcquireMany apply, and in addition:
-	//
-	//   - If a lock of gates is held or waited for, nothing is acquired, and the error matches ErrHeld. The same holds
-	//     if fewer than n locks are free. The error is an *Error that names the key of a lock that is held or waited for,
-	//     if it is known: that of a gate, if one is.
-	//   - If spare is more than 0, and that many locks are free beside the n, the gates do not count.
-	//   - The grants are in the order of reqs, and nil for those that were not acquired.
-	//   - If it is executed twice, it is granted twice, also if a gate was taken in between. All executions together
-	//     grant no more than n locks.
-	AcquireSome(ctx context.Context, reqs []Request, n, spare int, gates []string) ([]*Grant, error)
+// Choice says which of several locks [ManyAcquirer] acquires. The zero value stands for all of them. A backend gets
+// another one only if it states [Capabilities].Some.
+type Choice struct {
+	// N is how many of the locks are wanted: the first ones that are free. 0 means all of them. If fewer are free, nothing
+	// is acquired, and the error matches ErrHeld. All executions of a call together grant no more than N locks.
+	N int
+
+	// Gates are the keys of other locks. If one of them is held or waited for, nothing is acquired, and the error matches
+	// ErrHeld and names that gate. A call that is executed twice is granted twice, also if a gate was taken in between.
+	Gates []string
+
+	// Spare is from how many locks on, which are free beside the N, the gates do not count. 0 means that they always
+	// count.
+	Spare int
 }
 
 var errNotMany = fmt.Errorf("these locks cannot be acquired in one step: %w", errors.ErrUnsupported)
@@ -127,27 +127,14 @@ func (c *Client) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lea
 
 // acquireMany makes one attempt to acquire the locks that m describes.
 func (c *Client) acquireMany(ctx context.Context, reqs []Request, m *Many) ([]*Grant, error) {
-	if !m.all() {
-		some, ok := c.backend.(SomeAcquirer)
-		if !ok {
-			return nil, errNotMany
-		}
-		n := m.N
-		if n == 0 {
-			n = len(reqs)
-		}
-		return some.AcquireSome(ctx, reqs, n, m.Spare, m.Gates)
-	}
 	many, ok := c.backend.(ManyAcquirer)
-	if !ok {
+	if !ok || !m.all() && !c.can.Some {
 		return nil, errNotMany
 	}
-	all, err := many.AcquireMany(ctx, reqs)
-	grants := make([]*Grant, len(all))
-	for i := range all {
-		grants[i] = &all[i]
+	if m.all() {
+		return many.AcquireMany(ctx, reqs, Choice{})
 	}
-	return grants, err
+	return many.AcquireMany(ctx, reqs, Choice{N: m.N, Gates: m.Gates, Spare: m.Spare})
 }
 
 // attemptMany makes one attempt to acquire the locks that m describes, in one step.

@@ -13,14 +13,6 @@ type WantedNotifier interface {
 	NotifyWanted(req Request, wanted func()) (stop func())
 }
 
-// WantedAnswerer is an optional interface that may be implemented by a [Backend] whose answers to Extend tell that
-// others wait, see Request.Wanted, and which is not a [WantedNotifier]. If not, package rwlock does not ask the store
-// whether a writer waits, and readers of a process go on to share what they have for longer.
-type WantedAnswerer interface {
-	// AnswersWanted does nothing.
-	AnswersWanted()
-}
-
 // Wanted returns a channel that is closed when somebody else waits for the lock of lease. It is for holders that can
 // stop early, such as long jobs: they save what they have done, unlock, and lock again, behind those that wait. The
 // function that [Do] calls finds its lease with [LeaseFrom]:
@@ -79,14 +71,6 @@ func (l *lease) Wanted() <-chan struct{} {
 		l.heed()
 	}
 	return told
-}
-
-// AsksWanted reports whether an Extend is needed to learn that callers of other Clients wait. Package rwlock looks for
-// it behind middleware, as [Wanted] looks for the lease.
-func (l *lease) AsksWanted() bool {
-	_, tells := l.grant.client.backend.(WantedNotifier)
-	_, answers := l.grant.client.backend.(WantedAnswerer)
-	return answers && !tells
 }
 
 // want records that others wait for the lock, unless l has ended.

@@ -70,38 +70,7 @@ func (s answering) Extend(ctx context.Context, req locker.Request) error {
 	return s.queuing.Extend(ctx, req)
 }
 
-func (answering) AnswersWanted() {}
-
-// tellingAndAnswering is a store that does both.
-type tellingAndAnswering struct{ *telling }
-
-func (tellingAndAnswering) AnswersWanted() {}
-
-// A store is asked only if its answers tell, and nothing else does.
-func TestWhoAsksWhetherALockIsWanted(t *testing.T) {
-	for name, tt := range map[string]struct {
-		store func(q queuing) locker.Backend
-		asks  bool
-	}{
-		"nothing tells": {func(q queuing) locker.Backend { return q }, false},
-		"it tells":      {func(q queuing) locker.Backend { return &telling{queuing: q} }, false},
-		"answers tell":  {func(q queuing) locker.Backend { return answering{q, new(atomic.Int64)} }, true},
-		"both":          {func(q queuing) locker.Backend { return tellingAndAnswering{&telling{queuing: q}} }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			virtual.Test(t, func(t *testing.T) {
-				c := locker.NewClient(tt.store(queuing{newStore()}))
-				defer c.Close()
-				lease := mustLock(t, c, "k")
-				of, ok := locker.LeaseAs[interface{ AsksWanted() bool }](wrapping{lease})
-				if !ok || of.AsksWanted() != tt.asks {
-					t.Errorf("asks: %v", !tt.asks)
-				}
-				_ = lease.Unlock(t.Context())
-			})
-		})
-	}
-}
+func (answering) Capabilities() locker.Capabilities { return locker.Capabilities{AnswersWanted: true} }
 
 func TestCallersOfTheSameClientWantALock(t *testing.T) {
 	for _, name := range []string{"polled", "queue", "told"} {

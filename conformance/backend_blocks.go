@@ -104,12 +104,12 @@ func fenceBlocksDoNotOverlap(t testing.TB, h Harness) {
 			o.must(t)
 			reqs := []locker.Request{request("k", longTTL)}
 			sent := time.Now()
-			grants, err := b.AcquireMany(ctx, reqs)
+			grants, err := b.AcquireMany(ctx, reqs, locker.Choice{})
 			if err != nil || len(grants) != 1 {
 				t.Fatalf("AcquireMany of a free lock: expected a grant, seen %d, %v", len(grants), err)
 			}
-			next("by AcquireMany", grants[0])
-			o = held(other, reqs[0], sent, grants[0])
+			next("by AcquireMany", *grants[0])
+			o = held(other, reqs[0], sent, *grants[0])
 		}
 		if err := o.releaseKeeping(ctx, h.ttl(locker.MinTTL)); err != nil {
 			t.Errorf("Release with Keep: expected no error, seen %v", err)

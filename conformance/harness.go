@@ -60,7 +60,7 @@ type Harness struct {
 	Steps bool
 
 	// Some declares that some of several locks that share a hash slot are acquired in one step, if nobody holds or waits
-	// for a gate: a backend is a [locker.SomeAcquirer]. If it is false, the Lockers may say that they cannot.
+	// for a gate: a backend states [locker.Capabilities].Some. If it is false, the Lockers may say that they cannot.
 	Some bool
 
 	// Retries declares that the Lockers of Store.Client repeat failed requests, as middleware/retry does. The TTL of a

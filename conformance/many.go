@@ -379,7 +379,7 @@ func steppers(t testing.TB, h Harness, n int) ([]stepper, Store) {
 	return steppers, s
 }
 
-// stepMethods returns AcquireMany and AcquireSome of b as methods, if b has them.
+// stepMethods returns AcquireMany of b as methods, of all locks and of some, as far as b can.
 func stepMethods(b locker.Backend) (ms []method) {
 	if s, ok := b.(stepper); ok {
 		ms = append(ms, method{"AcquireMany", func(ctx context.Context) error {
@@ -387,9 +387,9 @@ func stepMethods(b locker.Backend) (ms []method) {
 			return err
 		}})
 	}
-	if s, ok := b.(locker.SomeAcquirer); ok {
-		ms = append(ms, method{"AcquireSome", func(ctx context.Context) error {
-			_, _, err := acquireSome(ctx, chooser{b, s}, requests(places(), longTTL), 1, gate)
+	if s, ok := b.(stepper); ok && capabilities(b).Some {
+		ms = append(ms, method{"AcquireMany of some", func(ctx context.Context) error {
+			_, _, err := acquireSome(ctx, s, requests(places(), longTTL), 1, gate)
 			return err
 		}})
 	}
@@ -407,9 +407,9 @@ func requests(keys []string, ttl time.Duration) (reqs []locker.Request) {
 // acquireMany makes one attempt to acquire all of reqs.
 func acquireMany(ctx context.Context, b stepper, reqs []locker.Request) (all []*holding, err error) {
 	sent := time.Now()
-	grants, err := b.AcquireMany(ctx, reqs)
+	grants, err := b.AcquireMany(ctx, reqs, locker.Choice{})
 	for i, g := range grants {
-		all = append(all, held(b, reqs[i], sent, g))
+		all = append(all, held(b, reqs[i], sent, *g))
 	}
 	return all, err
 }

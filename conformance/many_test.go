@@ -43,7 +43,7 @@ var manyFlaws = []flaw{
 		store: func(s *store) { s.stepsThatFail(errSilent) }},
 	{name: "a step has no tokens", fails: []string{"ManyFencesGrow"}, store: func(s *store) {
 		many := s.acquireMany
-		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
 			grants, err := many(ctx, reqs)
 			for i := range grants {
 				grants[i].Fence = 0
@@ -53,7 +53,7 @@ var manyFlaws = []flaw{
 	}},
 	{name: "the leases of a step do not notice a loss", fails: []string{"ManyLossEnds"}, store: func(s *store) {
 		many, extend, stepped := s.acquireMany, s.extend, map[string]bool{}
-		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
 			s.with(func() {
 				for _, req := range reqs {
 					stepped[req.Token] = true
@@ -71,7 +71,7 @@ var manyFlaws = []flaw{
 	}},
 	{name: "a step checks the locks, then takes them", fails: []string{"ManyExclude"}, store: func(s *store) {
 		many := s.acquireMany
-		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
 			if !slices.ContainsFunc(reqs, func(req locker.Request) bool {
 				i, _ := s.mem.Inspect(ctx, req.Key)
 				return i.State != inspect.Free
@@ -89,7 +89,7 @@ var manyFlaws = []flaw{
 		}
 	}},
 	{name: "a step takes one lock after the other", fails: []string{"ManyInOneStep"}, store: func(s *store) {
-		s.acquireMany = func(ctx context.Context, reqs []locker.Request) (grants []locker.Grant, err error) {
+		s.acquireMany = func(ctx context.Context, reqs []locker.Request) (grants []*locker.Grant, err error) {
 			for i, req := range reqs {
 				g, err := s.acquire(ctx, req)
 				if err != nil {
@@ -98,14 +98,14 @@ var manyFlaws = []flaw{
 					}
 					return nil, &locker.Error{Op: "trylock", Key: req.Key, Err: err}
 				}
-				grants = append(grants, g)
+				grants = append(grants, &g)
 			}
 			return grants, nil
 		}
 	}},
 	{name: "a step with a shorter TTL", fails: []string{"ManyGrantEach"}, store: func(s *store) {
 		many := s.acquireMany
-		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
 			reqs = slices.Clone(reqs)
 			for i := range reqs {
 				reqs[i].TTL = reqs[i].TTL * 8 / 10
@@ -116,7 +116,7 @@ var manyFlaws = []flaw{
 	{name: "a step takes its own locks for another's", fails: []string{"ManyTwiceAreGrantedTwice"},
 		store: func(s *store) {
 			many := s.acquireMany
-			s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+			s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
 				for _, req := range reqs {
 					if g := s.of(req.Key); g.held() && g.Token == req.Token {
 						return nil, &locker.Error{Op: "trylock", Key: req.Key, Err: &locker.HeldError{}}
@@ -128,7 +128,7 @@ var manyFlaws = []flaw{
 	{name: "a step that fails prolongs the lock that is held", fails: []string{"ManyTouchNothing"},
 		store: func(s *store) {
 			many := s.acquireMany
-			s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+			s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
 				grants, err := many(ctx, reqs)
 				if g := s.of(keyOf(err)); errors.Is(err, locker.ErrHeld) && g.held() {
 					g.TTL = reqs[0].TTL
@@ -144,7 +144,7 @@ var manyFlaws = []flaw{
 	{name: "a failed call for several locks keeps those that were free", broad: true,
 		fails: []string{"ManyAcquireNothing", "ManyTouchNothing"}, store: func(s *store) {
 			many := s.acquireMany
-			s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+			s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
 				grants, err := many(ctx, reqs)
 				if errors.Is(err, locker.ErrHeld) {
 					for _, req := range reqs {
@@ -159,10 +159,10 @@ var manyFlaws = []flaw{
 // stepsThatFail executes steps that fail in one way.
 func (s *store) stepsThatFail(how error) {
 	many := s.acquireMany
-	s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
 		grants, err := many(ctx, reqs)
 		if errors.Is(err, how) && !s.isHung() {
-			_, _ = s.mem.AcquireMany(context.Background(), reqs)
+			_, _ = s.mem.AcquireMany(context.Background(), reqs, locker.Choice{})
 		}
 		return grants, err
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/golocker/locker"
 )
 
-// someProperties are those of a backend that implements locker.SomeAcquirer.
+// someProperties are those of a backend that states locker.Capabilities.Some.
 var someProperties = []property[Harness]{
 	{
 		"SomeFirstFree",
-		"AcquireSome acquires as many locks as are wanted, the first ones that are free, and no others; each is granted to " +
+		"AcquireMany acquires as many locks as are wanted, the first ones that are free, and no others; each is granted to " +
 			"the token of its request.",
 		"The Client renews and releases what it is granted: a lock more would stay taken for a whole TTL, and a lock " +
 			"less protects nothing.",
@@ -22,25 +22,25 @@ var someProperties = []property[Harness]{
 	},
 	{
 		"SomeOrNothing",
-		"AcquireSome that finds fewer locks free than are wanted acquires none of them.",
+		"AcquireMany that finds fewer locks free than are wanted acquires none of them.",
 		"Callers that each have a part of what they want would keep each other from the rest.",
 		someOrNothing,
 	},
 	{
 		"SomeGateRefuses",
-		"AcquireSome acquires nothing while somebody holds one of the gates, and names it; it does not acquire the gates.",
+		"AcquireMany acquires nothing while somebody holds one of the gates, and names it; it does not acquire the gates.",
 		"Who holds the gate waits for locks to become free: callers that do not wait would take them away.",
 		someGateRefuses,
 	},
 	{
 		"SomeQueueAtTheGateRefuses",
-		"AcquireSome acquires nothing while somebody waits in the queue for one of the gates, also if its holder has died.",
+		"AcquireMany acquires nothing while somebody waits in the queue for one of the gates, also if its holder has died.",
 		"Who waits for the gate has waited for longer than a caller that has just come.",
 		someQueueAtTheGateRefuses,
 	},
 	{
 		"SomeGateOpensWhenManyAreFree",
-		"AcquireSome does not count the gates while spare locks are free beside those that it acquires, and counts them " +
+		"AcquireMany does not count the gates while spare locks are free beside those that it acquires, and counts them " +
 			"while fewer are.",
 		"Each caller that waits at the gate needs some round trips: after a burst, newcomers that wait behind it come " +
 			"faster than they leave, and wait for ever although locks are free.",
@@ -48,13 +48,13 @@ var someProperties = []property[Harness]{
 	},
 	{
 		"SomeOvertakeNobody",
-		"AcquireSome is not granted a lock that callers wait for in the queue, also if its holder has died.",
+		"AcquireMany is not granted a lock that callers wait for in the queue, also if its holder has died.",
 		"Who waits for that lock has waited for longer than a caller that has just come.",
 		someOvertakeNobody,
 	},
 	{
 		"SomeTwiceAreGrantedTwice",
-		"AcquireSome is idempotent for its own tokens: if it is executed twice, it is granted the same locks twice and no " +
+		"AcquireMany is idempotent for its own tokens: if it is executed twice, it is granted the same locks twice and no " +
 			"others, also if a gate was taken and a lock has become free in between.",
 		"Client libraries and proxies repeat requests that were not answered: the owner would have more locks than it " +
 			"knows of, or be told that it has none.",
@@ -62,7 +62,7 @@ var someProperties = []property[Harness]{
 	},
 	{
 		"SomeLostReplyLeavesNothing",
-		"If the reply to AcquireSome is lost, AcquireSome is granted or fails with ErrUnavailable but never with ErrHeld, " +
+		"If the reply to AcquireMany is lost, AcquireMany is granted or fails with ErrUnavailable but never with ErrHeld, " +
 			"and none of the locks is left behind.",
 		"Nobody knows which of the locks were acquired: each that is not undone blocks everybody for a whole TTL.",
 		someLostReplyLeavesNothing,
@@ -74,43 +74,40 @@ func places() []string { return []string{"{some}0", "{some}1", "{some}2", "{some
 
 const gate = "{some}gate"
 
-// chooser is a Backend that can acquire some of several locks in one step.
-type chooser struct {
-	locker.Backend
-	locker.SomeAcquirer
+// choosers makes n Backends for a fresh store, and skips the property unless they can acquire some of several locks.
+func choosers(t testing.TB, h Harness, n int) ([]stepper, Store) {
+	t.Helper()
+	bs, s := steppers(t, h, n)
+	if !capabilities(bs[0]).Some {
+		t.Skip("the Backend does not state Some: semaphores take a round trip more")
+	}
+	return bs, s
 }
 
-// choosers makes n Backends for a fresh store, and skips the property unless they implement SomeAcquirer.
-func choosers(t testing.TB, h Harness, n int) ([]chooser, Store) {
-	t.Helper()
-	bs, s := backends(t, h, n)
-	choosers := make([]chooser, n)
-	for i, b := range bs {
-		some, ok := b.(locker.SomeAcquirer)
-		if !ok {
-			t.Skip("the Backend does not implement locker.SomeAcquirer: semaphores take a round trip more")
-		}
-		choosers[i] = chooser{b, some}
+// capabilities returns what b states of itself.
+func capabilities(b locker.Backend) locker.Capabilities {
+	if c, ok := b.(locker.Capable); ok {
+		return c.Capabilities()
 	}
-	return choosers, s
+	return locker.Capabilities{}
 }
 
 // acquireSome makes one attempt to acquire n of reqs. taken are the numbers of those that were acquired.
 func acquireSome(
-	ctx context.Context, b chooser, reqs []locker.Request, n int, gates ...string,
+	ctx context.Context, b stepper, reqs []locker.Request, n int, gates ...string,
 ) (some []*holding, taken []int, err error) {
 	return acquireSpare(ctx, b, reqs, n, 0, gates...)
 }
 
 // acquireSpare is acquireSome with a number of locks that have to be free for gates not to count.
 func acquireSpare(
-	ctx context.Context, b chooser, reqs []locker.Request, n, spare int, gates ...string,
+	ctx context.Context, b stepper, reqs []locker.Request, n, spare int, gates ...string,
 ) (some []*holding, taken []int, err error) {
 	sent := time.Now()
-	grants, err := b.AcquireSome(ctx, reqs, n, spare, gates)
+	grants, err := b.AcquireMany(ctx, reqs, locker.Choice{N: n, Gates: gates, Spare: spare})
 	for i, g := range grants {
 		if g != nil {
-			some, taken = append(some, held(b.Backend, reqs[i], sent, *g)), append(taken, i)
+			some, taken = append(some, held(b, reqs[i], sent, *g)), append(taken, i)
 		}
 	}
 	return some, taken, err
@@ -118,34 +115,34 @@ func acquireSpare(
 
 // grabSome is acquireSome of locks of which enough are free.
 func grabSome(
-	t testing.TB, b chooser, reqs []locker.Request, n int, gates ...string,
+	t testing.TB, b stepper, reqs []locker.Request, n int, gates ...string,
 ) (some []*holding, taken []int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
-	err := within(t, "AcquireSome of free locks", hangLimit, func() (err error) {
+	err := within(t, "AcquireMany of free locks", hangLimit, func() (err error) {
 		some, taken, err = acquireSome(ctx, b, reqs, n, gates...)
 		return err
 	})
 	if err != nil || len(some) != n {
-		t.Fatalf("AcquireSome of %d of %d locks of one hash slot, of which enough are free: expected that many grants, "+
+		t.Fatalf("AcquireMany of %d of %d locks of one hash slot, of which enough are free: expected that many grants, "+
 			"seen %d, %v", n, len(reqs), len(some), err)
 	}
 	return some, taken
 }
 
-// refusedSome checks that AcquireSome acquires nothing.
-func refusedSome(t testing.TB, what string, b chooser, reqs []locker.Request, n int, gates ...string) error {
+// refusedSome checks that AcquireMany acquires nothing.
+func refusedSome(t testing.TB, what string, b stepper, reqs []locker.Request, n int, gates ...string) error {
 	t.Helper()
 	some, taken, err := acquireSome(t.Context(), b, reqs, n, gates...)
 	if len(some) > 0 {
-		t.Errorf("AcquireSome %s: expected no grant, seen those of the locks %d", what, taken)
+		t.Errorf("AcquireMany %s: expected no grant, seen those of the locks %d", what, taken)
 	}
 	for _, o := range some {
 		o.must(t)
 	}
 	if !errors.Is(err, errors.ErrUnsupported) {
-		wantKind(t, "AcquireSome "+what, err, locker.ErrHeld)
+		wantKind(t, "AcquireMany "+what, err, locker.ErrHeld)
 	}
 	return err
 }
@@ -157,12 +154,12 @@ func someFirstFree(t testing.TB, h Harness) {
 		holder := grab(t, bs[1], key, longTTL)
 		some, taken := grabSome(t, bs[0], requests(keys, longTTL), 2, gate)
 		if want := [][]int{{1, 2}, {0, 2}}[i]; !slices.Equal(taken, want) {
-			t.Errorf("AcquireSome of two locks, number %d of which is held: expected the locks %d, seen %d", i, want, taken)
+			t.Errorf("AcquireMany of two locks, number %d of which is held: expected the locks %d, seen %d", i, want, taken)
 		}
 		grab(t, bs[1], keys[3], longTTL).must(t)
 		for _, o := range some {
 			if _, err := acquire(t.Context(), bs[1], o.req.Key, longTTL); err == nil {
-				t.Errorf("expected nobody to be granted a lock of AcquireSome, seen %q granted", o.req.Key)
+				t.Errorf("expected nobody to be granted a lock of AcquireMany, seen %q granted", o.req.Key)
 			}
 			if err := o.extend(t.Context(), longTTL); err != nil {
 				t.Errorf("Extend of one of several locks: expected no error, seen %v", err)
@@ -181,7 +178,7 @@ func someOrNothing(t testing.TB, h Harness) {
 		holder := grab(t, bs[1], key, longTTL)
 		err := refusedSome(t, "of three locks of which one is held", bs[0], requests(keys, longTTL), 3, gate)
 		if errors.Is(err, locker.ErrHeld) && keyOf(err) != key {
-			t.Errorf("AcquireSome of locks of which %q is held: expected an error that names it, seen %v", key, err)
+			t.Errorf("AcquireMany of locks of which %q is held: expected an error that names it, seen %v", key, err)
 		}
 		for _, other := range slices.Delete(slices.Clone(keys), i, i+1) {
 			grab(t, bs[1], other, longTTL).must(t)
@@ -196,7 +193,7 @@ func someGateRefuses(t testing.TB, h Harness) {
 	holder := grab(t, bs[1], gate, longTTL)
 	err := refusedSome(t, "while the gate is held", bs[0], requests(keys, longTTL), 1, gate)
 	if errors.Is(err, locker.ErrHeld) && keyOf(err) != gate {
-		t.Errorf("AcquireSome while %q is held: expected an error that names it, seen %v", gate, err)
+		t.Errorf("AcquireMany while %q is held: expected an error that names it, seen %v", gate, err)
 	}
 	for _, key := range keys {
 		grab(t, bs[1], key, longTTL).must(t)
@@ -215,17 +212,17 @@ func someGateOpensWhenManyAreFree(t testing.TB, h Harness) {
 	closed := grab(t, bs[1], gate, longTTL)
 	some, taken, err := acquireSpare(t.Context(), bs[0], requests(keys, longTTL), 1, 3, gate)
 	if err != nil || len(taken) != 1 {
-		t.Errorf("AcquireSome while the gate is held, and the spare locks are free: expected one lock, seen %d, %v", taken,
+		t.Errorf("AcquireMany while the gate is held, and the spare locks are free: expected one lock, seen %d, %v", taken,
 			err)
 	}
 	again, taken, err := acquireSpare(t.Context(), bs[0], requests(keys, longTTL), 1, 3, gate)
 	if len(taken) > 0 {
-		t.Errorf("AcquireSome while the gate is held, and one lock is missing: expected no grant, seen %d", taken)
+		t.Errorf("AcquireMany while the gate is held, and one lock is missing: expected no grant, seen %d", taken)
 	}
 	if !errors.Is(err, errors.ErrUnsupported) {
-		wantKind(t, "AcquireSome while the gate is held, and one lock is missing", err, locker.ErrHeld)
+		wantKind(t, "AcquireMany while the gate is held, and one lock is missing", err, locker.ErrHeld)
 		if errors.Is(err, locker.ErrHeld) && keyOf(err) != gate {
-			t.Errorf("AcquireSome while %q is held: expected an error that names it, seen %v", gate, err)
+			t.Errorf("AcquireMany while %q is held: expected an error that names it, seen %v", gate, err)
 		}
 	}
 	for _, o := range append(some, again...) {
@@ -234,7 +231,7 @@ func someGateOpensWhenManyAreFree(t testing.TB, h Harness) {
 	closed.must(t)
 	some, taken, err = acquireSpare(t.Context(), bs[0], requests(keys, longTTL), 2, 3, gate)
 	if err != nil || len(taken) != 2 {
-		t.Errorf("AcquireSome while nobody has the gate, and fewer than the spare locks are free: expected two locks, "+
+		t.Errorf("AcquireMany while nobody has the gate, and fewer than the spare locks are free: expected two locks, "+
 			"seen %d, %v", taken, err)
 	}
 	for _, o := range some {
@@ -268,7 +265,7 @@ func inherits(t testing.TB, h Harness, b locker.Backend, key string, f func()) {
 
 func someQueueAtTheGateRefuses(t testing.TB, h Harness) {
 	bs, _ := choosers(t, h, 2)
-	inherits(t, h, bs[1].Backend, gate, func() {
+	inherits(t, h, bs[1], gate, func() {
 		_ = refusedSome(t, "while somebody waits for the gate", bs[0], requests(places(), longTTL), 1, gate)
 	})
 }
@@ -276,13 +273,13 @@ func someQueueAtTheGateRefuses(t testing.TB, h Harness) {
 func someOvertakeNobody(t testing.TB, h Harness) {
 	bs, _ := choosers(t, h, 2)
 	keys := places()[:2]
-	inherits(t, h, bs[1].Backend, keys[0], func() {
+	inherits(t, h, bs[1], keys[0], func() {
 		some, taken, err := acquireSome(t.Context(), bs[0], requests(keys, longTTL), 1, gate)
 		if slices.Contains(taken, 0) {
-			t.Error("AcquireSome of two locks of which somebody waits for one: expected the other one, seen that one")
+			t.Error("AcquireMany of two locks of which somebody waits for one: expected the other one, seen that one")
 		}
 		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-			wantKind(t, "AcquireSome of two locks of which somebody waits for one", err, locker.ErrHeld)
+			wantKind(t, "AcquireMany of two locks of which somebody waits for one", err, locker.ErrHeld)
 		}
 		for _, o := range some {
 			o.must(t)
@@ -300,9 +297,9 @@ func someTwiceAreGrantedTwice(t testing.TB, h Harness) {
 	closed := grab(t, bs[1], gate, longTTL)
 	second, again, err := acquireSome(t.Context(), bs[0], reqs, 1, gate)
 	if err != nil || !slices.Equal(again, taken) {
-		t.Errorf("the same AcquireSome again: expected a grant of the locks %d, seen %d, %v", taken, again, err)
+		t.Errorf("the same AcquireMany again: expected a grant of the locks %d, seen %d, %v", taken, again, err)
 	} else if second[0].req.Fence < first[0].req.Fence {
-		t.Errorf("the same AcquireSome again: expected token %d again, seen a smaller one, %d", first[0].req.Fence,
+		t.Errorf("the same AcquireMany again: expected token %d again, seen a smaller one, %d", first[0].req.Fence,
 			second[0].req.Fence)
 	}
 	closed.must(t)
@@ -324,12 +321,12 @@ func someLostReplyLeavesNothing(t testing.TB, h Harness) {
 	ctx, cancel := context.WithTimeout(t.Context(), slack)
 	defer cancel()
 	s.LoseReply()
-	err := within(t, "AcquireSome, its reply lost", slack, func() (err error) {
+	err := within(t, "AcquireMany, its reply lost", slack, func() (err error) {
 		some, _, err = acquireSome(ctx, bs[0], requests(keys, longTTL), 2, gate)
 		return err
 	})
 	if err != nil {
-		wantKind(t, "AcquireSome of free locks, its reply lost", err, locker.ErrUnavailable)
+		wantKind(t, "AcquireMany of free locks, its reply lost", err, locker.ErrUnavailable)
 		some = nil
 	}
 	for _, o := range some {

@@ -9,10 +9,10 @@ import (
 	"github.com/golocker/locker"
 )
 
-// someCall is AcquireSome of a store.
-type someCall = func(ctx context.Context, reqs []locker.Request, n, spare int, gates []string) ([]*locker.Grant, error)
+// someCall is AcquireMany of a store, for some of the locks.
+type someCall = func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error)
 
-// some makes a flaw of a store from a function that changes AcquireSome.
+// some makes a flaw of a store from a function that changes AcquireMany.
 func some(wrap func(s *store, next someCall) someCall) func(s *store) {
 	return func(s *store) { s.acquireSome = wrap(s, s.acquireSome) }
 }
@@ -36,19 +36,19 @@ func (s *store) comesBetween(about func(key string) bool) {
 var someFlaws = []flaw{
 	{name: "some: the last free locks are acquired", fails: []string{"SomeFirstFree"},
 		store: some(func(_ *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, n, spare int, gates []string) ([]*locker.Grant, error) {
+			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
 				reqs = slices.Clone(reqs)
 				slices.Reverse(reqs)
-				grants, err := next(ctx, reqs, n, spare, gates)
+				grants, err := next(ctx, reqs, c)
 				slices.Reverse(grants)
 				return grants, err
 			}
 		})},
 	{name: "some: too few locks are kept", fails: []string{"SomeOrNothing"},
 		store: some(func(s *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, n, spare int, gates []string) ([]*locker.Grant, error) {
-				grants, err := next(ctx, reqs, n, spare, gates)
-				if errors.Is(err, locker.ErrHeld) && !slices.Contains(gates, keyOf(err)) {
+			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+				grants, err := next(ctx, reqs, c)
+				if errors.Is(err, locker.ErrHeld) && !slices.Contains(c.Gates, keyOf(err)) {
 					for _, req := range reqs {
 						s.land(req)
 					}
@@ -63,28 +63,31 @@ var someFlaws = []flaw{
 				s.with(func() { tokens[req.Token] = true })
 				return acquire(ctx, req)
 			}
-			return func(ctx context.Context, reqs []locker.Request, n, spare int, gates []string) ([]*locker.Grant, error) {
-				if spare > 0 {
-					return next(ctx, reqs, n, spare, gates)
+			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+				if c.Spare > 0 {
+					return next(ctx, reqs, c)
 				}
-				return next(ctx, reqs, n, spare, slices.DeleteFunc(slices.Clone(gates), func(gate string) (open bool) {
+				c.Gates = slices.DeleteFunc(slices.Clone(c.Gates), func(gate string) (open bool) {
 					i, _ := s.mem.Inspect(ctx, gate)
 					g := s.of(gate)
 					s.with(func() { open = i.Waiting == 0 && tokens[g.Token] })
 					return open
-				}))
+				})
+				return next(ctx, reqs, c)
 			}
 		})},
 	{name: "some: a gate never opens", fails: []string{"SomeGateOpensWhenManyAreFree"},
 		store: some(func(_ *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, n, _ int, gates []string) ([]*locker.Grant, error) {
-				return next(ctx, reqs, n, 0, gates)
+			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+				c.Spare = 0
+				return next(ctx, reqs, c)
 			}
 		})},
 	{name: "some: a gate opens when too few locks are free", fails: []string{"SomeGateOpensWhenManyAreFree"},
 		store: some(func(_ *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, n, spare int, gates []string) ([]*locker.Grant, error) {
-				return next(ctx, reqs, n, min(spare, 1), gates)
+			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+				c.Spare = min(c.Spare, 1)
+				return next(ctx, reqs, c)
 			}
 		})},
 	{name: "some: a gate without a holder is open", fails: []string{"SomeQueueAtTheGateRefuses"},
@@ -93,22 +96,22 @@ var someFlaws = []flaw{
 		store: func(s *store) { s.comesBetween(func(key string) bool { return slices.Contains(places(), key) }) }},
 	{name: "some: a step does not count its own locks", fails: []string{"SomeTwiceAreGrantedTwice"},
 		store: some(func(s *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, n, spare int, gates []string) ([]*locker.Grant, error) {
+			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
 				others := slices.Clone(reqs)
 				for i, req := range reqs {
 					if g := s.of(req.Key); g.held() && g.Token == req.Token {
 						others[i].Token = locker.NewToken()
 					}
 				}
-				return next(ctx, others, n, spare, gates)
+				return next(ctx, others, c)
 			}
 		})},
 	{name: "some: a step whose reply is lost is not undone", fails: []string{"SomeLostReplyLeavesNothing"},
 		store: some(func(s *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, n, spare int, gates []string) ([]*locker.Grant, error) {
-				grants, err := next(ctx, reqs, n, spare, gates)
+			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+				grants, err := next(ctx, reqs, c)
 				if errors.Is(err, errLost) {
-					_, _ = s.mem.AcquireSome(context.Background(), reqs, n, spare, gates)
+					_, _ = s.mem.AcquireMany(context.Background(), reqs, c)
 				}
 				return grants, err
 			}

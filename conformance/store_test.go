@@ -19,7 +19,7 @@ import (
 // A flaw replaces some of them.
 type store struct {
 	acquire, queue          acquireCall
-	acquireMany             func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error)
+	acquireMany             func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error)
 	acquireSome             someCall
 	extend, release, verify ownerCall
 	inspect                 func(ctx context.Context, key string) (inspect.Inspection, error)
@@ -75,12 +75,8 @@ func newStore() *store {
 	s := &store{mem: memory.NewBackend(), last: map[string]grant{}, foreign: map[string]bool{}}
 	s.acquire = s.attempt(s.mem.Acquire)
 	s.queue = s.attempt(s.mem.Queue)
-	s.acquireMany = func(ctx context.Context, reqs []locker.Request) (grants []locker.Grant, err error) {
-		some, err := s.attemptSome(ctx, reqs, len(reqs), 0, nil)
-		for _, g := range some {
-			grants = append(grants, *g)
-		}
-		return grants, err
+	s.acquireMany = func(ctx context.Context, reqs []locker.Request) (grants []*locker.Grant, err error) {
+		return s.attemptSome(ctx, reqs, locker.Choice{})
 	}
 	s.acquireSome = s.attemptSome
 	extend := s.operation(s.mem.Extend, func(g *grant, req locker.Request) {
@@ -226,13 +222,13 @@ func (s *store) attempt(do acquireCall) acquireCall {
 }
 
 func (s *store) attemptSome(
-	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
 ) ([]*locker.Grant, error) {
 	loses, err := s.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
-	grants, err := s.mem.AcquireSome(ctx, reqs, n, spare, gates)
+	grants, err := s.mem.AcquireMany(ctx, reqs, c)
 	for i, req := range reqs {
 		switch {
 		case loses:
@@ -424,14 +420,17 @@ func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant,
 	return c.acquire(ctx, req)
 }
 
-func (c *client) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	return c.acquireMany(ctx, reqs)
+func (c *client) Capabilities() locker.Capabilities {
+	return locker.Capabilities{AnswersWanted: true, Some: true}
 }
 
-func (c *client) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
+func (c *client) AcquireMany(
+	ctx context.Context, reqs []locker.Request, choice locker.Choice,
 ) ([]*locker.Grant, error) {
-	return c.acquireSome(ctx, reqs, n, spare, gates)
+	if choice.N == 0 && len(choice.Gates) == 0 {
+		return c.acquireMany(ctx, reqs)
+	}
+	return c.acquireSome(ctx, reqs, choice)
 }
 
 func (c *client) Extend(ctx context.Context, req locker.Request) error  { return c.extend(ctx, req) }

@@ -120,7 +120,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		"WatchTells":            "does not implement inspect.Watcher",
 		"WatchOutlivesOutages":  "does not implement inspect.Watcher",
 		"ManyGrantEach":         "does not implement locker.ManyAcquirer",
-		"SomeFirstFree":         "does not implement locker.SomeAcquirer",
+		"SomeFirstFree":         "does not implement locker.ManyAcquirer",
 		"TokensAreRaised":       "does not implement inspect.FenceRaiser",
 		"RaisingIsOneStep":      "does not implement inspect.FenceRaiser",
 		"LostPermitIsTold":      "no Delete", "LostPartIsTold": "no Delete",
@@ -163,7 +163,7 @@ func TestStoreThatCountsInSeconds(t *testing.T) {
 					}
 					return req
 				})
-				s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+				s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
 					reqs = slices.Clone(reqs)
 					for i := range reqs {
 						reqs[i].TTL += late

@@ -31,20 +31,13 @@ func (r *recorder) Queue(ctx context.Context, req locker.Request) (locker.Grant,
 	return r.Store.Queue(ctx, req)
 }
 
-func (r *recorder) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	for _, req := range reqs {
-		r.keys.Store(req.Key, true)
-	}
-	return r.Store.AcquireMany(ctx, reqs)
-}
-
-func (r *recorder) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
+func (r *recorder) AcquireMany(
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
 ) ([]*locker.Grant, error) {
 	for _, req := range reqs {
 		r.keys.Store(req.Key, true)
 	}
-	return r.Store.AcquireSome(ctx, reqs, n, spare, gates)
+	return r.Store.AcquireMany(ctx, reqs, c)
 }
 
 func (r *recorder) left() []string {

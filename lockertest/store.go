@@ -181,22 +181,17 @@ func (s *Store) Acquire(ctx context.Context, req locker.Request) (locker.Grant, 
 	return s.locks.Acquire(ctx, req)
 }
 
-// AcquireMany implements [locker.ManyAcquirer].
-func (s *Store) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	if err := s.reach(ctx); err != nil {
-		return nil, err
-	}
-	return s.locks.AcquireMany(ctx, reqs)
-}
+// Capabilities implements [locker.Capable].
+func (s *Store) Capabilities() locker.Capabilities { return s.locks.Capabilities() }
 
-// AcquireSome implements [locker.SomeAcquirer].
-func (s *Store) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
+// AcquireMany implements [locker.ManyAcquirer].
+func (s *Store) AcquireMany(
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
 ) ([]*locker.Grant, error) {
 	if err := s.reach(ctx); err != nil {
 		return nil, err
 	}
-	return s.locks.AcquireSome(ctx, reqs, n, spare, gates)
+	return s.locks.AcquireMany(ctx, reqs, c)
 }
 
 // Extend implements [locker.Backend].

@@ -35,7 +35,7 @@ func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[stri
 			return err
 		},
 		"AcquireMany": func() error {
-			_, err := s.AcquireMany(ctx, []locker.Request{request("many"), request("more")})
+			_, err := s.AcquireMany(ctx, []locker.Request{request("many"), request("more")}, locker.Choice{})
 			return err
 		},
 		"Queue": func() error {
@@ -49,10 +49,6 @@ func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[stri
 		"Release": func() error { return s.Release(ctx, released) },
 		"Inspect": func() error {
 			_, err := s.Inspect(ctx, "held")
-			return err
-		},
-		"AcquireSome": func() error {
-			_, err := s.AcquireSome(ctx, []locker.Request{request("some")}, 1, 0, nil)
 			return err
 		},
 		"RaiseFences": func() error { return s.RaiseFences(ctx, 1) },

@@ -10,6 +10,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -77,20 +78,14 @@ func (b *Backend) Acquire(_ context.Context, req locker.Request) (locker.Grant, 
 	return l.granted(), nil
 }
 
-// AcquireMany implements [locker.ManyAcquirer].
-func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	some, err := b.AcquireSome(ctx, reqs, len(reqs), 0, nil)
-	grants := make([]locker.Grant, len(some))
-	for i, g := range some {
-		grants[i] = *g
-	}
-	return grants, err
-}
+// Capabilities implements [locker.Capable].
+func (b *Backend) Capabilities() locker.Capabilities { return locker.Capabilities{Some: true} }
 
-// AcquireSome implements [locker.SomeAcquirer].
-func (b *Backend) AcquireSome(
-	_ context.Context, reqs []locker.Request, n, spare int, gates []string,
+// AcquireMany implements [locker.ManyAcquirer].
+func (b *Backend) AcquireMany(
+	_ context.Context, reqs []locker.Request, c locker.Choice,
 ) ([]*locker.Grant, error) {
+	n := cmp.Or(c.N, len(reqs))
 	b.mu.Lock()
 	defer b.unlock()
 	var held error
@@ -106,8 +101,8 @@ func (b *Backend) AcquireSome(
 		}
 	}
 	if len(own) < n {
-		plenty := spare > 0 && len(own)+len(free) >= n+spare
-		for _, gate := range gates {
+		plenty := c.Spare > 0 && len(own)+len(free) >= n+c.Spare
+		for _, gate := range c.Gates {
 			if l := b.seen(gate); l != nil && !plenty { // otherwise nobody waits for it
 				return nil, &locker.Error{Op: "trylock", Key: gate, Err: l.held()}
 			}

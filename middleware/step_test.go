@@ -17,9 +17,11 @@ type counting struct {
 	steps, single atomic.Int64
 }
 
-func (c *counting) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+func (c *counting) AcquireMany(
+	ctx context.Context, reqs []locker.Request, choice locker.Choice,
+) ([]*locker.Grant, error) {
 	c.steps.Add(1)
-	return c.Backend.AcquireMany(ctx, reqs)
+	return c.Backend.AcquireMany(ctx, reqs, choice)
 }
 
 func (c *counting) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {

@@ -124,9 +124,9 @@ type Backend struct {
 	closed  error // what closing the Store has returned
 }
 
-// PollInterval returns the longest pause between two looks of a waiter; see [Poll]. The gates of packages semaphore and
-// rwlock have a TTL of ten of them, at least three seconds, and at most that of the call.
-func (b *Backend) PollInterval() time.Duration { return b.poll }
+// Capabilities implements [locker.Capable]. The gates of packages semaphore and rwlock have a TTL of ten looks, at least
+// three seconds, and at most that of the call; see [Poll].
+func (b *Backend) Capabilities() locker.Capabilities { return locker.Capabilities{Look: b.poll} }
 
 // NewBackend returns a Backend of store, as New does.
 func NewBackend(store Store, opts ...Option) *Backend {

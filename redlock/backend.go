@@ -114,8 +114,8 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	return err
 }
 
-// AnswersWanted implements locker.WantedAnswerer.
-func (b *backend) AnswersWanted() {}
+// Capabilities implements locker.Capable.
+func (b *backend) Capabilities() locker.Capabilities { return locker.Capabilities{AnswersWanted: true} }
 
 // othersWait asks the nodes whether somebody waits for the lock of l. A mark alone does not say so, because a waiter
 // leaves it behind.

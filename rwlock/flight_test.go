@@ -96,6 +96,8 @@ func TestRequestOfReadersThatHaveLeft(t *testing.T) {
 // mute is a Locker whose leases cannot be extended.
 type mute struct{ locker.Locker }
 
+func (m mute) Unwrap() locker.Locker { return m.Locker }
+
 type unextended struct{ wrapping }
 
 func (unextended) Extend(context.Context, ...locker.Option) error { return locker.ErrUnavailable }

@@ -124,7 +124,7 @@ func (rw *RWLock) tidy(key string) {
 // join returns the current locks and counts the caller in their users, if a newcomer may share them without a question.
 func (rw *RWLock) join(r *readers) *locks {
 	k, quiet, looked := rw.now(r)
-	if k == nil || k.judge(quiet, looked) != joinNow {
+	if k == nil || rw.judge(k, quiet, looked) != joinNow {
 		return nil
 	}
 	return rw.use(k)
@@ -162,7 +162,7 @@ const (
 )
 
 // judge returns whether a newcomer may share k. It runs hooks, so call it without the mutex.
-func (k *locks) judge(quiet, looked time.Time) verdict {
+func (rw *RWLock) judge(k *locks, quiet, looked time.Time) verdict {
 	if k.all.Err() != nil {
 		return acquireAnew
 	}
@@ -172,7 +172,7 @@ func (k *locks) judge(quiet, looked time.Time) verdict {
 	if k.wanted() == nil || k.isWanted() || k.late(looked) {
 		return lookFirst
 	}
-	if of, ok := locker.LeaseAs[interface{ AsksWanted() bool }](k.all); ok && of.AsksWanted() {
+	if rw.asks {
 		return askFirst
 	}
 	return joinNow
@@ -223,7 +223,7 @@ func (rw *RWLock) ask(ctx context.Context, r *readers, key string) *locks {
 		return nil
 	}
 	asked := time.Now()
-	verdict := k.judge(quiet, looked)
+	verdict := rw.judge(k, quiet, looked)
 	if verdict == askFirst {
 		if err := k.all.Extend(ctx); err != nil {
 			return nil

@@ -102,7 +102,7 @@ func TestReadersOfAProcessShareSlots(t *testing.T) {
 			all.Wait()
 			synctest.Wait()
 			asked := w.Calls.Took()
-			if n := asked["AcquireSome"] + asked["Acquire"] + asked["Queue"]; len(tokens) > 2 || n > 6 {
+			if n := asked["AcquireMany"] + asked["Acquire"] + asked["Queue"]; len(tokens) > 2 || n > 6 {
 				w.Errorf("a thousand readers had %d slots, and made %v", len(tokens), asked)
 			}
 			w.empty()
@@ -142,7 +142,7 @@ func TestNewcomersDoNotKeepAWriterOut(t *testing.T) {
 		time.Sleep(time.Second)
 		calls := w.Calls.Took()
 		// Every 500 ms they acquire a slot, with a gate and up to three attempts, or 64 where the store polls.
-		if n := calls["AcquireSome"] + calls["Acquire"] + calls["Queue"]; n > processes*3*6 && w.Queues {
+		if n := calls["AcquireMany"] + calls["Acquire"] + calls["Queue"]; n > processes*3*6 && w.Queues {
 			w.Errorf("readers without pause made %v in a second", calls)
 		}
 		if n := calls["Extend"]; w.Answers && n > processes*20 || !w.Answers && n > processes {
@@ -379,7 +379,7 @@ func TestReaderWaitsForFewSlots(t *testing.T) {
 		time.AfterFunc(50*time.Millisecond, func() { w.Unlock(written) })
 		w.Unlock(w.lock(w.process().Shared()))
 		calls := w.Calls.Took()
-		if n := calls["AcquireSome"] + calls["Acquire"] + calls["Queue"]; n > 32 {
+		if n := calls["AcquireMany"] + calls["Acquire"] + calls["Queue"]; n > 32 {
 			w.Errorf("a reader that waited made %v", calls)
 		}
 		w.empty()
@@ -473,7 +473,7 @@ func TestReadersWhileTheStoreFails(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if calls := w.Calls.Took(); calls["AcquireSome"]+calls["Acquire"] > 16 {
+		if calls := w.Calls.Took(); calls["AcquireMany"]+calls["Acquire"] > 16 {
 			w.Errorf("the store was asked %v", calls)
 		}
 		w.Calls.Fail(nil)

@@ -24,6 +24,7 @@ const places = 64
 // only if they use the same RWLock.
 type RWLock struct {
 	locker locker.Locker
+	asks   bool // an Extend is needed to learn that others wait
 
 	mu      sync.Mutex          // guards the following, and what is in it
 	readers map[string]*readers // by key
@@ -31,7 +32,11 @@ type RWLock struct {
 }
 
 // New returns an RWLock whose locks are those of l.
-func New(l locker.Locker) *RWLock { return &RWLock{locker: l, readers: make(map[string]*readers)} }
+func New(l locker.Locker) *RWLock {
+	of, ok := locker.As[locker.Capable](l)
+	asks := ok && of.Capabilities().AnswersWanted
+	return &RWLock{locker: l, asks: asks, readers: make(map[string]*readers)}
+}
 
 // Shared returns the Locker of readers. A key may have several holders of it, and one of Upgradeable, but none of
 // Exclusive.

@@ -84,7 +84,7 @@ func TestCostOfAFreeLock(t *testing.T) {
 			lease := w.lock(tt.l)
 			synctest.Wait()
 			calls := w.Calls.Took()
-			asked, want := calls["AcquireSome"]+calls["AcquireMany"]+calls["Acquire"]+calls["Queue"], tt.calls
+			asked, want := calls["AcquireMany"]+calls["Acquire"]+calls["Queue"], tt.calls
 			if steps {
 				want = tt.step
 			}

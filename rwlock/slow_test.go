@@ -85,7 +85,7 @@ func TestReadersFarFromTheStore(t *testing.T) {
 				w.Errorf("answers take %v, and a reader waited for %v", trip, took)
 			}
 			calls := w.Calls.Took()
-			if n := calls["AcquireSome"] + calls["Acquire"] + calls["Queue"]; n > seconds*18 || calls["Extend"] > seconds*20 {
+			if n := calls["AcquireMany"] + calls["Acquire"] + calls["Queue"]; n > seconds*18 || calls["Extend"] > seconds*20 {
 				w.Errorf("answers take %v, and readers without pause made %v in %d s", trip, calls, seconds)
 			}
 			bound := 6*trip + 50*time.Millisecond + hold // four requests, and what the last reader releases

@@ -29,7 +29,7 @@ func TestCostOfAFreePermit(t *testing.T) {
 		p := w.lock(s)
 		synctest.Wait()
 		calls := w.Calls.Took()
-		asked := calls["AcquireSome"] + calls["Acquire"] + calls["Queue"]
+		asked := calls["AcquireMany"] + calls["Acquire"] + calls["Queue"]
 		if w.Steps {
 			if asked != 1 || calls["Release"] != 0 {
 				w.Errorf("%v, want one step", calls)

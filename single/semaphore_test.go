@@ -50,7 +50,7 @@ func TestStepsThatAreNotPossible(t *testing.T) {
 			n.Deliver = wire.Messages
 		}
 		b := backend(p.open(nodes, &wire))
-		some := b.(locker.SomeAcquirer)
+		some := b.(locker.ManyAcquirer)
 		reqs := func(n int) (reqs []locker.Request) {
 			for i := range n {
 				reqs = append(reqs, locker.Request{
@@ -63,12 +63,12 @@ func TestStepsThatAreNotPossible(t *testing.T) {
 			locks int
 			gate  string
 		}{"a gate in another slot": {2, "y"}, "65 locks": {65, "{x}gate"}} {
-			_, err := some.AcquireSome(t.Context(), reqs(step.locks), 1, 0, []string{step.gate})
+			_, err := some.AcquireMany(t.Context(), reqs(step.locks), locker.Choice{N: 1, Gates: []string{step.gate}})
 			if !errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if _, err := some.AcquireSome(t.Context(), reqs(64), 1, 0, []string{"{x}gate"}); err != nil {
+		if _, err := some.AcquireMany(t.Context(), reqs(64), locker.Choice{N: 1, Gates: []string{"{x}gate"}}); err != nil {
 			t.Errorf("64 locks: %v", err)
 		}
 		_ = b.(io.Closer).Close()

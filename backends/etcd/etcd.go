@@ -259,7 +259,7 @@ func free(dir string) clientv3.Cmp {
 
 // Acquire implements [locker.Backend]. It makes two round trips: one for the lease, and one for the entry.
 func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	grants, err := b.AcquireMany(ctx, []locker.Request{req})
+	grants, err := b.AcquireMany(ctx, []locker.Request{req}, locker.Choice{})
 	var about *locker.Error
 	if errors.As(err, &about) {
 		err = about.Err
@@ -267,12 +267,14 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err != nil {
 		return locker.Grant{}, err
 	}
-	return grants[0], nil
+	return *grants[0], nil
 }
 
 // AcquireMany implements [locker.ManyAcquirer], with one transaction for all entries. etcd limits the size of a
 // transaction (--max-txn-ops); the error matches errors.ErrUnsupported if there are too many locks.
-func (b *backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+func (b *backend) AcquireMany(
+	ctx context.Context, reqs []locker.Request, _ locker.Choice,
+) ([]*locker.Grant, error) {
 	ctx, cancel, err := b.bounded(ctx, min(b.timeout, reqs[0].TTL))
 	if err != nil {
 		return nil, err
@@ -293,7 +295,7 @@ func (b *backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 }
 
 // writeAll writes all entries, if all directories are free.
-func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, l *lease) ([]locker.Grant, error) {
+func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, l *lease) ([]*locker.Grant, error) {
 	var all []clientv3.Cmp
 	var puts, firsts []clientv3.Op
 	for _, req := range reqs {
@@ -310,14 +312,15 @@ func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, l *lease)
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
-	grants, last := make([]locker.Grant, len(reqs)), resp.Responses[len(reqs)]
+	grants, last := make([]*locker.Grant, len(reqs)), resp.Responses[len(reqs)]
 	var moves []*move
 	for i, req := range reqs {
 		if resp.Succeeded {
-			grants[i], err = b.granted(ctx, req, newHolding(resp.Header.Revision, l), l.sent, drawn(last))
+			g, err := b.granted(ctx, req, newHolding(resp.Header.Revision, l), l.sent, drawn(last))
 			if err != nil {
 				return nil, err
 			}
+			grants[i] = &g
 			continue
 		}
 		kvs := resp.Responses[i].GetResponseRange().Kvs
@@ -328,9 +331,11 @@ func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, l *lease)
 		default:
 			h := newHolding(kvs[0].CreateRevision, nil)
 			h.mayHave(l)
-			if grants[i], err = b.granted(ctx, req, h, l.sent, recordOf(last)); err != nil {
+			g, err := b.granted(ctx, req, h, l.sent, recordOf(last))
+			if err != nil {
 				return nil, err
 			}
+			grants[i] = &g
 			b.numbers.skip(clientv3.LeaseID(kvs[0].Lease)) // it may be of another backend
 			moves = append(moves, b.newMove(req, h))
 		}

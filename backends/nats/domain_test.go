@@ -122,7 +122,7 @@ func inOneStep(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	b := nats.NewBackend(js)
 	defer b.Close()
-	if _, err := b.AcquireMany(t.Context(), two); err != nil {
+	if _, err := b.AcquireMany(t.Context(), two, locker.Choice{}); err != nil {
 		t.Errorf("two locks in one step: %v", err)
 	}
 }

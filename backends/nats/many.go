@@ -24,7 +24,9 @@ const (
 // AcquireMany implements [locker.ManyAcquirer], with a batch that writes each lock over a free record of a known
 // number, as Acquire does. So each of the locks can be undone by itself: if the batch comes after the clean-up of one,
 // nothing of it is stored.
-func (b *backend) AcquireMany(ctx context.Context, reqs []locker.Request) (granted []locker.Grant, err error) {
+func (b *backend) AcquireMany(
+	ctx context.Context, reqs []locker.Request, _ locker.Choice,
+) (granted []*locker.Grant, err error) {
 	if err := b.usable(); err != nil {
 		return nil, err
 	}
@@ -72,7 +74,7 @@ type step struct {
 }
 
 // try makes the n-th attempt.
-func (s *step) try(ctx context.Context, n int) ([]locker.Grant, error) {
+func (s *step) try(ctx context.Context, n int) ([]*locker.Grant, error) {
 	for i, req := range s.reqs {
 		if s.last[i] != 0 {
 			continue
@@ -96,10 +98,11 @@ func (s *step) try(ctx context.Context, n int) ([]locker.Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	grants := make([]locker.Grant, len(s.reqs))
+	grants := make([]*locker.Grant, len(s.reqs))
 	for i, req := range s.reqs {
 		seq := end - uint64(len(s.reqs)-1-i)
-		grants[i] = grant(firstToken(seq), seq, s.start, req)
+		g := grant(firstToken(seq), seq, s.start, req)
+		grants[i] = &g
 	}
 	return grants, nil
 }
@@ -156,8 +159,8 @@ func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
 
 // read reads the records of all locks. It returns neither grants nor an error if all are free. A newer record than that
 // over which a batch was sent proves that nothing of the batch can be stored any more, unless a part of it is seen.
-func (s *step) read(ctx context.Context) ([]locker.Grant, error) {
-	grants := make([]locker.Grant, 0, len(s.reqs)) // of the same batch, which was executed before
+func (s *step) read(ctx context.Context) ([]*locker.Grant, error) {
+	grants := make([]*locker.Grant, 0, len(s.reqs)) // of the same batch, which was executed before
 	newer := false
 	var err error
 	for i, req := range s.reqs {
@@ -166,7 +169,8 @@ func (s *step) read(ctx context.Context) ([]locker.Grant, error) {
 		case failed != nil:
 			return nil, failed
 		case r.State == held && r.Owner == req.Token:
-			grants = append(grants, grant(r.token(), r.seq, s.start, req))
+			g := grant(r.token(), r.seq, s.start, req)
+			grants = append(grants, &g)
 		case r.State == foreign:
 			err = &locker.Error{Op: "trylock", Key: req.Key, Err: locker.ErrForeignKey}
 		case r.taken():

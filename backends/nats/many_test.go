@@ -74,7 +74,7 @@ func TestARefusedBatchIsNotStoredLater(t *testing.T) {
 			return send()
 		},
 	})
-	if _, err := b.AcquireMany(ctx, two); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := b.AcquireMany(ctx, two, locker.Choice{}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Fatalf("the refused batch: %v", err)
 	}
 	if ack, err := s.js.PublishMsg(ctx, late); err == nil {
@@ -105,7 +105,7 @@ func TestTheLoserOfARaceUndoesNothing(t *testing.T) {
 			return send()
 		},
 	})
-	if _, err := b.AcquireMany(ctx, two); !errors.Is(err, locker.ErrHeld) {
+	if _, err := b.AcquireMany(ctx, two, locker.Choice{}); !errors.Is(err, locker.ErrHeld) {
 		t.Fatalf("the loser: %v", err)
 	}
 	if err := b.Close(); err != nil { // after the clean-ups, if there are any
@@ -153,7 +153,7 @@ func TestABatchIsUndoneOverTheRecordsItWasSentFor(t *testing.T) {
 			return nil
 		},
 	})
-	if _, err := b.AcquireMany(ctx, two); !errors.Is(err, locker.ErrUnavailable) {
+	if _, err := b.AcquireMany(ctx, two, locker.Choice{}); !errors.Is(err, locker.ErrUnavailable) {
 		t.Fatalf("the attempt: %v", err)
 	}
 	select {

@@ -171,7 +171,7 @@ func TestRefusedAttemptsAreUndone(t *testing.T) {
 		if _, err := one.Acquire(ctx, request(key("one"), "a")); !errors.Is(err, locker.ErrUnavailable) {
 			t.Fatalf("one, refused with %d: %v", code, err)
 		}
-		_, err := many.AcquireMany(ctx, []locker.Request{request(key("many"), "b"), request(key("more"), "c")})
+		_, err := many.AcquireMany(ctx, []locker.Request{request(key("many"), "b"), request(key("more"), "c")}, locker.Choice{})
 		if !errors.Is(err, locker.ErrUnavailable) {
 			t.Fatalf("many, refused with %d: %v", code, err)
 		}

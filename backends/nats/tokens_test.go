@@ -93,7 +93,7 @@ func TestRaiseFences(t *testing.T) {
 		t.Errorf("tokens of 2⁵³ and more: expected ErrUnavailable, seen %v and token %d", err, g.Fence)
 	}
 	reqs := []locker.Request{request("x", "c"), request("y", "c")}
-	if _, err := b.AcquireMany(ctx, reqs); !errors.Is(err, locker.ErrUnavailable) {
+	if _, err := b.AcquireMany(ctx, reqs, locker.Choice{}); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("several tokens of 2⁵³ and more: expected ErrUnavailable, seen %v", err)
 	}
 }

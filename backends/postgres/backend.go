@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -17,8 +18,7 @@ import (
 )
 
 // backend is the store of locks behind a Client of [New]. It implements locker.Backend, locker.Queuer, locker.Verifier,
-// locker.Binder, locker.ManyAcquirer, locker.SomeAcquirer, locker.WantedAnswerer, inspect.Inspector and
-// inspect.FenceRaiser.
+// locker.Binder, locker.ManyAcquirer, locker.Capable, inspect.Inspector and inspect.FenceRaiser.
 type backend struct {
 	options
 	pool    *pgxpool.Pool
@@ -162,8 +162,10 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	return notHeld(was)
 }
 
-// AnswersWanted implements [locker.WantedAnswerer].
-func (b *backend) AnswersWanted() {}
+// Capabilities implements [locker.Capable].
+func (b *backend) Capabilities() locker.Capabilities {
+	return locker.Capabilities{AnswersWanted: true, Some: true}
+}
 
 // Release implements [locker.Backend].
 func (b *backend) Release(ctx context.Context, req locker.Request) error {
@@ -219,21 +221,12 @@ const maxStep = 64
 
 var errStep = fmt.Errorf("more than %d locks are not acquired in one step: %w", maxStep, errors.ErrUnsupported)
 
-// AcquireMany implements [locker.ManyAcquirer], in one transaction, for up to 64 locks.
-func (b *backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	some, err := b.AcquireSome(ctx, reqs, len(reqs), 0, nil)
-	grants := make([]locker.Grant, len(some))
-	for i, g := range some {
-		grants[i] = *g
-	}
-	return grants, err
-}
-
-// AcquireSome implements [locker.SomeAcquirer], in one transaction, for up to 64 locks. If the answer depends on other
+// AcquireMany implements [locker.ManyAcquirer], in one transaction, for up to 64 locks. If the answer depends on other
 // transactions that are changing some of the locks, it takes a second one, which waits for those.
-func (b *backend) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
+func (b *backend) AcquireMany(
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
 ) ([]*locker.Grant, error) {
+	n := cmp.Or(c.N, len(reqs))
 	if len(reqs) > maxStep {
 		return nil, errStep
 	}
@@ -241,11 +234,11 @@ func (b *backend) AcquireSome(
 		return nil, err
 	}
 	defer b.background.Done()
-	names, tokens, closed := make([][]byte, len(reqs)), make([]string, len(reqs)), make([][]byte, len(gates))
+	names, tokens, closed := make([][]byte, len(reqs)), make([]string, len(reqs)), make([][]byte, len(c.Gates))
 	for i, req := range reqs {
 		names[i], tokens[i] = b.name(req.Key), req.Token
 	}
-	for i, gate := range gates {
+	for i, gate := range c.Gates {
 		closed[i] = b.name(gate)
 	}
 	type answer struct {
@@ -262,7 +255,7 @@ func (b *backend) AcquireSome(
 	}
 	step := func(wait bool) (answer, error) {
 		return request(ctx, b, read, b.sql.acquireSome,
-			names, tokens, reqs[0].Label, microseconds(reqs[0].TTL), n, closed, wait, spare)
+			names, tokens, reqs[0].Label, microseconds(reqs[0].TTL), n, closed, wait, c.Spare)
 	}
 	a, err := step(n == len(reqs))
 	if err == nil && a.fences == nil && a.refused == nil {
@@ -280,7 +273,7 @@ func (b *backend) AcquireSome(
 		if i < len(reqs) {
 			about.Key = reqs[i].Key
 		} else {
-			about.Key = gates[i-len(reqs)]
+			about.Key = c.Gates[i-len(reqs)]
 		}
 		return nil, about
 	case a.fences == nil:

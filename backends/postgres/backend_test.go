@@ -256,9 +256,9 @@ func TestManyLocksSpareTheLockTable(t *testing.T) {
 	for i := range 65 {
 		reqs = append(reqs, locker.Request{Key: fmt.Sprint(i), Token: fmt.Sprint("token", i), TTL: time.Minute})
 	}
-	_, err := b.AcquireMany(t.Context(), reqs)
+	_, err := b.AcquireMany(t.Context(), reqs, locker.Choice{})
 	wantErr(t, "AcquireMany of 65 locks", err, errors.ErrUnsupported)
-	grants, err := b.AcquireMany(t.Context(), reqs[:64])
+	grants, err := b.AcquireMany(t.Context(), reqs[:64], locker.Choice{})
 	must(t, "AcquireMany of 64 locks", err)
 	if len(grants) != 64 {
 		t.Errorf("got %d grants of 64 locks", len(grants))

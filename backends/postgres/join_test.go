@@ -57,7 +57,7 @@ func acquireTogether(t *testing.T, s *pgtest.Server, prefix string) *together {
 	for i := range 64 {
 		g.reqs = append(g.reqs, locker.Request{Key: fmt.Sprintf("%02d", i), Token: locker.NewToken(), TTL: time.Hour})
 	}
-	_, err := g.b.AcquireMany(t.Context(), g.reqs)
+	_, err := g.b.AcquireMany(t.Context(), g.reqs, locker.Choice{})
 	must(t, "AcquireMany", err)
 	return g
 }

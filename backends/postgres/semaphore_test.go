@@ -55,7 +55,7 @@ func testStepsAtTheSameTime(t *testing.T, s *pgtest.Server) {
 	var all sync.WaitGroup
 	for range 2 {
 		all.Go(func() {
-			grants, err := b.AcquireSome(t.Context(), requests(), 1, 0, []string{"gate"})
+			grants, err := b.AcquireMany(t.Context(), requests(), locker.Choice{N: 1, Gates: []string{"gate"}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -74,7 +74,7 @@ func testStepsAtTheSameTime(t *testing.T, s *pgtest.Server) {
 	}
 	refused := make(chan error)
 	go func() {
-		_, err := b.AcquireSome(t.Context(), requests(), 1, 0, nil)
+		_, err := b.AcquireMany(t.Context(), requests(), locker.Choice{N: 1})
 		refused <- err
 	}()
 	select {

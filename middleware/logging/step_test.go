@@ -16,9 +16,11 @@ import (
 // stepping is a store that acquires several locks in one step.
 type stepping struct{ *store }
 
-func (s stepping) AcquireMany(ctx context.Context, reqs []locker.Request) (gs []locker.Grant, err error) {
+func (s stepping) AcquireMany(
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
+) (gs []*locker.Grant, err error) {
 	err = s.call(reqs[0], func() (err error) {
-		gs, err = s.Backend.(locker.ManyAcquirer).AcquireMany(ctx, reqs)
+		gs, err = s.Backend.(locker.ManyAcquirer).AcquireMany(ctx, reqs, c)
 		return err
 	})
 	return gs, err
@@ -27,8 +29,10 @@ func (s stepping) AcquireMany(ctx context.Context, reqs []locker.Request) (gs []
 // stealing is a store whose next step is followed by the loss of its last lock.
 type stealing struct{ stepping }
 
-func (s stealing) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	gs, err := s.stepping.AcquireMany(ctx, reqs)
+func (s stealing) AcquireMany(
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
+) ([]*locker.Grant, error) {
+	gs, err := s.stepping.AcquireMany(ctx, reqs, c)
 	if err == nil {
 		err = s.Backend.Release(ctx, reqs[len(reqs)-1])
 	}

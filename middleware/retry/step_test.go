@@ -15,14 +15,16 @@ import (
 // stepping is a store that acquires several locks in one step.
 type stepping struct{ *store }
 
-func (s stepping) AcquireMany(ctx context.Context, reqs []locker.Request) (gs []locker.Grant, err error) {
+func (s stepping) AcquireMany(
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
+) (gs []*locker.Grant, err error) {
 	s.mu.Lock()
 	for _, req := range reqs {
 		s.tokens = append(s.tokens, req.Token)
 	}
 	s.mu.Unlock()
 	err = s.call("acquire many", func() (err error) {
-		gs, err = s.Backend.(locker.ManyAcquirer).AcquireMany(ctx, reqs)
+		gs, err = s.Backend.(locker.ManyAcquirer).AcquireMany(ctx, reqs, c)
 		return err
 	})
 	return gs, err

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -101,15 +102,15 @@ func init() {
 // does.
 type flawed struct{ *memory.Backend }
 
-func (f flawed) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
+func (f flawed) AcquireMany(
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
 ) ([]*locker.Grant, error) {
-	if n == len(reqs) {
+	if len(c.Gates) > 0 && cmp.Or(c.N, len(reqs)) == len(reqs) {
 		for _, req := range reqs {
 			_, _ = f.ForceRelease(ctx, req.Key, "")
 		}
 	}
-	return f.Backend.AcquireSome(ctx, reqs, n, spare, gates)
+	return f.Backend.AcquireMany(ctx, reqs, c)
 }
 
 // A flaw of which a single lock shows nothing is found by the suites for semaphores, and for readers and writers.

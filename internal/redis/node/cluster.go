@@ -100,8 +100,8 @@ func (c *Cluster) Extend(ctx context.Context, req locker.Request) error {
 	return c.of(req.Key).Extend(ctx, req)
 }
 
-// AnswersWanted implements locker.WantedAnswerer.
-func (c *Cluster) AnswersWanted() {}
+// Capabilities implements locker.Capable.
+func (c *Cluster) Capabilities() locker.Capabilities { return capabilities }
 
 // Release implements locker.Backend.
 func (c *Cluster) Release(ctx context.Context, req locker.Request) error {
@@ -114,15 +114,10 @@ func (c *Cluster) Verify(ctx context.Context, req locker.Request) error {
 }
 
 // AcquireMany implements locker.ManyAcquirer.
-func (c *Cluster) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	return c.of(reqs[0].Key).AcquireMany(ctx, reqs)
-}
-
-// AcquireSome implements locker.SomeAcquirer.
-func (c *Cluster) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
+func (c *Cluster) AcquireMany(
+	ctx context.Context, reqs []locker.Request, choice locker.Choice,
 ) ([]*locker.Grant, error) {
-	return c.of(reqs[0].Key).AcquireSome(ctx, reqs, n, spare, gates)
+	return c.of(reqs[0].Key).AcquireMany(ctx, reqs, choice)
 }
 
 // Inspect implements inspect.Inspector.

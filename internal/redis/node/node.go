@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -236,8 +237,10 @@ func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	return n.owned(reply, err)
 }
 
-// AnswersWanted implements locker.WantedAnswerer.
-func (n *Node) AnswersWanted() {}
+// Capabilities implements locker.Capable.
+func (n *Node) Capabilities() locker.Capabilities { return capabilities }
+
+var capabilities = locker.Capabilities{AnswersWanted: true, Some: true}
 
 // Release implements locker.Backend. If it was not answered or not finished, it goes on in the background. If ctx has a
 // deadline, only that ends the call; see locker.Backend.
@@ -274,31 +277,22 @@ func (n *Node) Verify(ctx context.Context, req locker.Request) error {
 
 var errOneByOne = fmt.Errorf("the locks cannot be acquired in one step: %w", errors.ErrUnsupported)
 
-// AcquireMany implements locker.ManyAcquirer.
-func (n *Node) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	some, err := n.AcquireSome(ctx, reqs, len(reqs), 0, nil)
-	grants := make([]locker.Grant, len(some))
-	for i, g := range some {
-		grants[i] = *g
-	}
-	return grants, err
-}
-
-// AcquireSome implements locker.SomeAcquirer, with one call of a script. Behind a Redis Cluster, the locks and the
-// gates have to share a hash slot.
-func (n *Node) AcquireSome(
-	ctx context.Context, reqs []locker.Request, want, spare int, gates []string,
+// AcquireMany implements locker.ManyAcquirer, with one call of a script. Behind a Redis Cluster, the locks and the gates
+// have to share a hash slot.
+func (n *Node) AcquireMany(
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
 ) ([]*locker.Grant, error) {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
-	step := script.Step{Attempts: make([]script.Attempt, len(reqs)), Want: want, Spare: spare, TTL: reqs[0].TTL}
+	step := script.Step{Attempts: make([]script.Attempt, len(reqs)), TTL: reqs[0].TTL}
+	step.Want, step.Spare = cmp.Or(c.N, len(reqs)), c.Spare
 	for i := range reqs {
 		if err := n.Check(&reqs[i]); err != nil {
 			return nil, &locker.Error{Op: "trylock", Key: reqs[i].Key, Err: err}
 		}
 		step.Attempts[i] = n.attempt(&reqs[i])
 	}
-	for _, gate := range gates {
+	for _, gate := range c.Gates {
 		step.Gates = append(step.Gates, n.keys(gate))
 	}
 	if len(reqs) > script.MaxStep || n.keepsSlots() && !step.InOneSlot() {
@@ -336,7 +330,7 @@ func (n *Node) AcquireSome(
 		if i := taken.Index - len(reqs); i < 0 {
 			key = reqs[taken.Index].Key
 		} else {
-			key = gates[i]
+			key = c.Gates[i]
 		}
 		held := &locker.HeldError{Remaining: taken.Left, Label: taken.Label}
 		return nil, &locker.Error{Op: "trylock", Key: key, Err: held}

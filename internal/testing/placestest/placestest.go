@@ -220,23 +220,14 @@ func (c *Calls) Queue(ctx context.Context, req locker.Request) (locker.Grant, er
 }
 
 // AcquireMany implements [locker.ManyAcquirer].
-func (c *Calls) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+func (c *Calls) AcquireMany(
+	ctx context.Context, reqs []locker.Request, choice locker.Choice,
+) ([]*locker.Grant, error) {
 	if err := c.count("AcquireMany"); err != nil {
 		return nil, err
 	}
 	defer c.answer()
-	return c.Backend.AcquireMany(ctx, reqs)
-}
-
-// AcquireSome implements [locker.SomeAcquirer].
-func (c *Calls) AcquireSome(
-	ctx context.Context, reqs []locker.Request, n, spare int, gates []string,
-) ([]*locker.Grant, error) {
-	if err := c.count("AcquireSome"); err != nil {
-		return nil, err
-	}
-	defer c.answer()
-	return c.Backend.AcquireSome(ctx, reqs, n, spare, gates)
+	return c.Backend.AcquireMany(ctx, reqs, choice)
 }
 
 // Release implements [locker.Backend]. It does not fail.
@@ -286,7 +277,7 @@ type single struct {
 	inspect.Inspector
 }
 
-func (s single) AnswersWanted() {}
+func (s single) Capabilities() locker.Capabilities { return locker.Capabilities{AnswersWanted: true} }
 
 func (s single) Extend(ctx context.Context, req locker.Request) error {
 	i, _ := s.Inspect(ctx, req.Key) // the answer is of the past when it comes

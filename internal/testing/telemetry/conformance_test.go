@@ -34,8 +34,10 @@ func (f *forgetful) Queue(ctx context.Context, req locker.Request) (locker.Grant
 	return grant, err
 }
 
-func (f *forgetful) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
-	grants, err := f.Backend.AcquireMany(ctx, reqs)
+func (f *forgetful) AcquireMany(
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
+) ([]*locker.Grant, error) {
+	grants, err := f.Backend.AcquireMany(ctx, reqs, c)
 	if err == nil {
 		for _, req := range reqs {
 			f.owners.Store(req.Key, req.Token)

@@ -106,7 +106,7 @@ func TestStepsAreRecorded(t *testing.T) { recorded(t, stepScenarios) }
 // unable is a backend that could acquire several locks in one step, but not these.
 type unable struct{ *memory.Backend }
 
-func (unable) AcquireMany(context.Context, []locker.Request) ([]locker.Grant, error) {
+func (unable) AcquireMany(context.Context, []locker.Request, locker.Choice) ([]*locker.Grant, error) {
 	return nil, errors.ErrUnsupported
 }
 

@@ -45,14 +45,16 @@ func (s *store) Queue(ctx context.Context, req locker.Request) (locker.Grant, er
 	return s.Backend.Queue(ctx, req)
 }
 
-func (s *store) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+func (s *store) AcquireMany(
+	ctx context.Context, reqs []locker.Request, c locker.Choice,
+) ([]*locker.Grant, error) {
 	for _, req := range reqs {
 		s.tokens.note(req.Token)
 	}
 	if err := s.fails("acquire many"); err != nil {
 		return nil, err
 	}
-	return s.Backend.AcquireMany(ctx, reqs)
+	return s.Backend.AcquireMany(ctx, reqs, c)
 }
 
 func (s *store) Extend(ctx context.Context, req locker.Request) error {
