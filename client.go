@@ -215,7 +215,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	}
 	defer func() { queue.leave(l) }() // l is nil also if a hook panics
 	if l, err = c.wait(ctx, key, o, queue); err != nil {
-		since, _ := queue.Failing()
+		since, _ := queue.failing()
 		several.From(ctx).Failing(since)
 		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}
@@ -257,9 +257,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	if queue == nil || c.queuer == nil {
 		granted, err = c.backend.Acquire(ctx, req)
 	} else {
-		req.Wait = &queue.Wait
-		granted, err = c.queuer.Queue(ctx, req)
-		req.Wait = nil
+		granted, err = c.queuer.Queue(ctx, req, &queue.wait)
 	}
 	sent := start
 	if err = fromBackend(err); err == nil {
@@ -345,7 +343,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			pause = pollDelay(n, heldOf(err).Remaining, news.live())
 		case isFault(err):
 			took := time.Since(asked)
-			if queue.Waits() { // the store answered during this attempt, and the Queuer has recorded when it began to fail
+			if queue.isWaiting() { // the store answered during this attempt, and the Queuer has recorded when it began to fail
 				asked = time.Now()
 				several.From(ctx).Answered()
 			}

@@ -48,9 +48,9 @@ type keyQueue struct {
 
 	granted time.Time // when the answer came that the caller at the front has the lock, which is local afterwards
 
-	// Wait is that of the caller at the front. The callers behind it report what it has learnt from the store when their
+	// wait is that of the caller at the front. The callers behind it report what it has learnt from the store when their
 	// context ends, and the next caller at the front starts from that.
-	Wait
+	wait
 }
 
 // caller is a caller that waits in a queue.
@@ -121,7 +121,7 @@ func (qs *keyQueues) join(
 	err := q.await(ctx, closing, w, since, o.patience)
 	if err != nil && q.quit(w, position) == nil {
 		panics = false
-		if failing, _ := q.Failing(); !failing.IsZero() {
+		if failing, _ := q.failing(); !failing.IsZero() {
 			several.From(ctx).Failing(failing)
 		}
 		return nil, nil, err

@@ -244,8 +244,8 @@ func TestTraceOfACallThatWaitsTwice(t *testing.T) {
 // queueingStore grants a lock for each value that is sent to release.
 type queueingStore struct{ release chan struct{} }
 
-func (s queueingStore) Queue(_ context.Context, req Request) (Grant, error) {
-	req.Wait.Held(&HeldError{Remaining: time.Second, Label: "another"})
+func (s queueingStore) Queue(_ context.Context, _ Request, wait Wait) (Grant, error) {
+	wait.Held(&HeldError{Remaining: time.Second, Label: "another"})
 	<-s.release
 	return Grant{}, nil
 }

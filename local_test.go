@@ -18,9 +18,9 @@ import (
 // queuing is a store whose waiters queue in it.
 type queuing struct{ *store }
 
-func (s queuing) Queue(ctx context.Context, req locker.Request) (g locker.Grant, err error) {
+func (s queuing) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (g locker.Grant, err error) {
 	err = s.call(ctx, "queue", func() (err error) {
-		g, err = s.Backend.(locker.Queuer).Queue(ctx, req)
+		g, err = s.Backend.(locker.Queuer).Queue(ctx, req, wait)
 		return err
 	})
 	return g, err

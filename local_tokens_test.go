@@ -108,9 +108,9 @@ type counting struct {
 	fences chan int
 }
 
-func (s counting) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s counting) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	s.fences <- req.Fences
-	return s.Backend.Queue(ctx, req)
+	return s.Backend.Queue(ctx, req, wait)
 }
 
 // A grant has as many leases as it has tokens. Then the next caller is at the store already.
@@ -172,8 +172,8 @@ func (s fewTokens) Acquire(ctx context.Context, req locker.Request) (locker.Gran
 
 type fewTokensQueued struct{ fewTokens }
 
-func (s fewTokensQueued) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	g, err := queuing{s.store}.Queue(ctx, req)
+func (s fewTokensQueued) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+	g, err := queuing{s.store}.Queue(ctx, req, wait)
 	g.Fences = min(g.Fences, s.n)
 	return g, err
 }

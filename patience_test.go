@@ -16,8 +16,8 @@ type pausing struct {
 	stop time.Duration
 }
 
-func (p *pausing) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	g, err := p.Backend.(locker.Queuer).Queue(ctx, req)
+func (p *pausing) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+	g, err := p.Backend.(locker.Queuer).Queue(ctx, req, wait)
 	time.Sleep(p.stop)
 	p.stop = 0
 	return g, err
@@ -46,12 +46,12 @@ type failing struct {
 	down atomic.Bool
 }
 
-func (f *failing) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	for w := req.Wait; ; {
+func (f *failing) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+	for w := wait; ; {
 		asked := time.Now()
 		if !f.down.Load() {
 			w.Held(&locker.HeldError{})
-		} else if err := w.Failed(ctx, asked, locker.ErrUnavailable); err != nil {
+		} else if _, err := w.Failed(ctx, asked, locker.ErrUnavailable); err != nil {
 			return locker.Grant{}, err
 		}
 		if _, err := w.Sleep(ctx, 10*time.Millisecond, nil); err != nil {

@@ -13,19 +13,14 @@ import (
 // silence is how long a contact with the store may be unanswered before it counts as failed.
 const silence = time.Second
 
-// Wait is what is known while a call waits for a lock: whether another owner has the lock, and since when the store
-// fails. It says how the wait goes on: for how long a failing store is tolerated, and with which error the call ends.
-// The [Client] uses it itself if the store has no queue, and otherwise passes it to [Queuer.Queue].
-//
-// Queue calls Held, Answered or Failed after each contact with the store, and sleeps by Sleep. The methods are for the
-// goroutine that has called Queue.
-type Wait struct {
+// wait implements [Wait]. The Client uses it itself if the store has no queue, and otherwise passes it to Queuer.Queue.
+type wait struct {
 	trace     *lockertrace.Trace
 	announced bool // Trace.Waiting was called
 	patience  time.Duration
 	closing   <-chan struct{} // of the Client
 	ending    <-chan struct{} // see EndWith
-	queue     *keyQueue       // of the Client, whose other callers may wait for the lock; nil: none do
+	queue     *keyQueue       // of the Client, whose other callers may wait for the lock
 
 	mu     sync.Mutex    // guards the following, which callers behind the one at the front read
 	waits  bool          // the call of Queue in progress has found the lock held
@@ -35,30 +30,22 @@ type Wait struct {
 	doubt  chan struct{} // closed when fault is set; nil unless a caller behind the one at the front watches for that
 }
 
-// NewWait returns the Wait of a call of Queue. It is for tests of backends: a [Client] makes its own. The hooks are
-// those of ctx. patience is that of the option [Patience]. If closing is closed, the call ends with ErrClosed.
-func NewWait(ctx context.Context, patience time.Duration, closing <-chan struct{}) *Wait {
-	return &Wait{trace: lockertrace.From(ctx), patience: patience, closing: closing}
-}
-
 // begin begins a call of Queue.
-func (w *Wait) begin(patience time.Duration, closing <-chan struct{}) {
+func (w *wait) begin(patience time.Duration, closing <-chan struct{}) {
 	w.patience, w.closing, w.ending = patience, closing, nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waits = false
 }
 
-// EndWith makes the call also end with ErrClosed when the backend is closed, which closes closing.
-func (w *Wait) EndWith(closing <-chan struct{}) { w.ending = closing }
+// EndWith implements [Wait].
+func (w *wait) EndWith(closing <-chan struct{}) { w.ending = closing }
 
-// Closing is closed when the Client is closed. It is for a sleep that is not made by Sleep.
-func (w *Wait) Closing() <-chan struct{} { return w.closing }
+// Closing implements [Wait].
+func (w *wait) Closing() <-chan struct{} { return w.closing }
 
-// Held records an answer of the store: another owner has the lock, or waiters come before this call. From now on, the
-// call waits. held says what is known about the owner; nil says that not even this is known, as while a store cannot
-// tell. If it is nil, a fault that was recorded stays.
-func (w *Wait) Held(held *HeldError) {
+// Held implements [Wait].
+func (w *wait) Held(held error) {
 	w.mu.Lock()
 	w.waits = true
 	w.mu.Unlock()
@@ -68,7 +55,7 @@ func (w *Wait) Held(held *HeldError) {
 }
 
 // found is Held for an error that matches ErrHeld.
-func (w *Wait) found(held error) {
+func (w *wait) found(held error) {
 	if !w.announced {
 		w.announced = true
 		waiting(w.trace, heldOf(held))
@@ -77,7 +64,7 @@ func (w *Wait) found(held error) {
 }
 
 // saw records that the lock is held.
-func (w *Wait) saw(held error) {
+func (w *wait) saw(held error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waits, w.held = true, held
@@ -85,43 +72,41 @@ func (w *Wait) saw(held error) {
 }
 
 // answered records that the store has answered. Call with mu held.
-func (w *Wait) answered() {
+func (w *wait) answered() {
 	if w.fault != nil {
 		w.fault, w.doubt = nil, nil
 	}
 }
 
-// Waits reports whether Held was called in this call of Queue.
-func (w *Wait) Waits() bool {
+// isWaiting reports whether Held was called in this call of Queue.
+func (w *wait) isWaiting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.waits
 }
 
-// Answered records that the store has answered, whatever it was.
-func (w *Wait) Answered() {
+// Answered implements [Wait].
+func (w *wait) Answered() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.answered()
 }
 
-// Failed records that a contact with the store that began at since has failed with err. It returns nil if the call
-// goes on, after Pause, and otherwise the error to return. A call goes on if it waits, for its patience after the first
-// contact that has failed since the last answer. If ctx ended before the contact could be answered, the contact says
-// nothing, and the error is what was seen before it.
-func (w *Wait) Failed(ctx context.Context, since time.Time, err error) error {
+// Failed implements [Wait].
+func (w *wait) Failed(ctx context.Context, since time.Time, err error) (pause time.Duration, end error) {
 	if end := w.note(ctx.Err() != nil, time.Since(since), since, err); end != nil {
-		return end
+		return 0, end
 	}
-	if !w.Waits() || w.Left() <= 0 {
-		return err
+	_, failing, _ := w.seen()
+	if !w.isWaiting() || failing >= w.patience {
+		return 0, err
 	}
-	return nil
+	return w.pause(failing), nil
 }
 
 // note records a contact that has failed, and took that long. If the context of the call is over, note returns the
 // error with which the call ends.
-func (w *Wait) note(over bool, took time.Duration, since time.Time, err error) error {
+func (w *wait) note(over bool, took time.Duration, since time.Time, err error) error {
 	if over && took < silence {
 		return w.last(err)
 	}
@@ -141,7 +126,7 @@ func (w *Wait) note(over bool, took time.Duration, since time.Time, err error) e
 }
 
 // doubts returns a channel that is closed when the store fails.
-func (w *Wait) doubts() <-chan struct{} {
+func (w *wait) doubts() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.doubt == nil {
@@ -155,7 +140,7 @@ func (w *Wait) doubts() <-chan struct{} {
 
 // bears returns how much is left of the patience of a caller that has waited behind the one at the front since joined.
 // It returns the whole patience and no error while the store answers.
-func (w *Wait) bears(patience time.Duration, joined time.Time) (left time.Duration, fault error) {
+func (w *wait) bears(patience time.Duration, joined time.Time) (left time.Duration, fault error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fault == nil {
@@ -168,22 +153,30 @@ func (w *Wait) bears(patience time.Duration, joined time.Time) (left time.Durati
 	return patience - time.Since(since), w.fault
 }
 
-// Left returns how much is left of the patience with a store that fails: the whole patience while the store answers.
-func (w *Wait) Left() time.Duration {
-	_, failing, _ := w.seen()
-	return w.patience - failing
+// Left implements [Wait].
+func (w *wait) Left() (left time.Duration, failing bool) {
+	_, since, fault := w.seen()
+	return w.patience - since, fault != nil
 }
 
-// Pause returns how long to wait before the next contact after one that has failed. The first pauses are short, because
-// servers restart, and later ones are longer. If the store rests, the pause lasts until it grants locks again, and a
-// random time longer, so that waiters do not all ask at once.
-func (w *Wait) Pause() time.Duration {
-	_, failing, _ := w.seen()
-	return w.pause(failing)
+// Limit implements [Wait].
+func (w *wait) Limit(most time.Duration) time.Duration {
+	if left, failing := w.Left(); w.isWaiting() && (left > 0 || failing) {
+		return min(most, max(time.Millisecond, left))
+	}
+	return most
 }
 
-// pause is Pause for a store that has been failing for that long.
-func (w *Wait) pause(failing time.Duration) time.Duration {
+// Fences implements [Wait].
+func (w *wait) Fences() int {
+	if w.queue.waited() {
+		return MaxFences
+	}
+	return 1
+}
+
+// pause returns the pause after a contact that has failed, if the store has been failing for that long; see Wait.Failed.
+func (w *wait) pause(failing time.Duration) time.Duration {
 	_, _, fault := w.seen()
 	if rest := restOf(fault); rest > 0 {
 		return max(minPoll, min(rest, w.patience-failing)+rand.N(maxPoll))
@@ -192,10 +185,8 @@ func (w *Wait) pause(failing time.Duration) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// Sleep returns after d, or when news receives: true says that the store has handed the lock to this call, and false
-// that the lock may have become free. It calls the hook Woken then. If the call has to end instead, Sleep returns the
-// error of Ended. news may be nil.
-func (w *Wait) Sleep(ctx context.Context, d time.Duration, news <-chan bool) (handed bool, err error) {
+// Sleep implements [Wait].
+func (w *wait) Sleep(ctx context.Context, d time.Duration, news <-chan bool) (handed bool, err error) {
 	start, reason := time.Now(), lockertrace.WakePoll
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -216,15 +207,13 @@ func (w *Wait) Sleep(ctx context.Context, d time.Duration, news <-chan bool) (ha
 	return handed, nil
 }
 
-// Woken calls the hook Woken, after a sleep since start that was not made by Sleep.
-func (w *Wait) Woken(reason lockertrace.WakeReason, start time.Time) { woken(w.trace, reason, start) }
+// Woken implements [Wait].
+func (w *wait) Woken(reason lockertrace.WakeReason, start time.Time) { woken(w.trace, reason, start) }
 
 var errUnseen = fmt.Errorf("%w: it has not said yet whether the lock is held", ErrUnavailable)
 
-// Ended returns nil while the call may go on. Otherwise it returns the error with which the call ends: ErrClosed, or
-// what the last contact with the store has shown if ctx has ended. What was shown before this call of Queue does not
-// count, because the store may have been silent for all of it.
-func (w *Wait) Ended(ctx context.Context) error {
+// Ended implements [Wait].
+func (w *wait) Ended(ctx context.Context) error {
 	select {
 	case <-w.closing:
 		return ErrClosed
@@ -235,14 +224,14 @@ func (w *Wait) Ended(ctx context.Context) error {
 	switch {
 	case ctx.Err() == nil:
 		return nil
-	case !w.Waits():
+	case !w.isWaiting():
 		return errUnseen
 	}
 	return w.last(errUnseen)
 }
 
 // last returns the result of the last contact with the store, or unseen if there was none.
-func (w *Wait) last(unseen error) error {
+func (w *wait) last(unseen error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -257,7 +246,7 @@ func (w *Wait) last(unseen error) error {
 }
 
 // seen returns whether the lock was ever seen held, how long contacts have been failing, and with which error.
-func (w *Wait) seen() (held bool, failing time.Duration, fault error) {
+func (w *wait) seen() (held bool, failing time.Duration, fault error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fault != nil {
@@ -267,15 +256,15 @@ func (w *Wait) seen() (held bool, failing time.Duration, fault error) {
 }
 
 // label returns the label of the holder that was seen last.
-func (w *Wait) label() string {
+func (w *wait) label() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return heldOf(w.held).Label
 }
 
-// Failing returns since when the store has been failing, and the error of the last contact. The zero time says that the
+// failing returns since when the store has been failing, and the error of the last contact. The zero time says that the
 // store has answered.
-func (w *Wait) Failing() (since time.Time, err error) {
+func (w *wait) failing() (since time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fault == nil {

@@ -134,9 +134,9 @@ type waitRecorder struct {
 	seen *time.Duration
 }
 
-func (p waitRecorder) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	*p.seen = req.Wait.Left()
-	return p.Backend.Queue(ctx, req)
+func (p waitRecorder) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+	*p.seen, _ = wait.Left()
+	return p.Backend.Queue(ctx, req, wait)
 }
 
 var patience time.Duration

@@ -75,7 +75,7 @@ func fenceBlocksDoNotOverlap(t testing.TB, h Harness) {
 			if !queues {
 				break
 			}
-			q := queueFor(ctx, other, block("k", longTTL, m), 0, nil)
+			q := queueFor(ctx, other, block("k", longTTL, m), 0)
 			q.waits(t)
 			o.must(t)
 			o = q.granted(t, "Queue to be granted after the owner's Release", 2*slack)
@@ -87,7 +87,7 @@ func fenceBlocksDoNotOverlap(t testing.TB, h Harness) {
 		_, g = ask(t, b, block("k", ends, n))
 		next("of a lock that will expire", g)
 		if queues {
-			q := queueFor(ctx, other, block("k", longTTL, n), 0, nil)
+			q := queueFor(ctx, other, block("k", longTTL, n), 0)
 			o = q.granted(t, "Queue to be granted after the end of the owner's TTL", ends+h.late()+2*slack)
 			next("that was handed over at the end of the TTL", q.grant)
 		} else {
@@ -132,13 +132,13 @@ func noMoreTokensThanAsked(t testing.TB, h Harness) {
 		o, g := ask(t, bs[0], block("k", longTTL, n))
 		check("Acquire", g)
 		if queues {
-			q := queueFor(ctx, bs[1], block("k", longTTL, n), 0, nil)
+			q := queueFor(ctx, bs[1], block("k", longTTL, n), 0)
 			q.waits(t)
 			o.must(t)
 			o = q.granted(t, "Queue to be granted after the owner's Release", 2*slack)
 			check("Queue of a held lock", q.grant)
 			o.must(t)
-			q = queueFor(ctx, bs[1], block("k", longTTL, n), 0, nil)
+			q = queueFor(ctx, bs[1], block("k", longTTL, n), 0)
 			o = q.granted(t, "Queue of a free lock to be granted", slack)
 			check("Queue of a free lock", q.grant)
 		}
@@ -173,7 +173,7 @@ func firstTokenActsForAll(t testing.TB, h Harness) {
 	o, _ := ask(t, bs[0], block("k", longTTL, locker.MaxFences))
 	use("by Acquire", o)
 	if _, ok := bs[0].(locker.Queuer); ok {
-		q := queueFor(ctx, bs[0], block("k", longTTL, locker.MaxFences), 0, nil)
+		q := queueFor(ctx, bs[0], block("k", longTTL, locker.MaxFences), 0)
 		q.waits(t)
 		o.must(t)
 		o = q.granted(t, "Queue to be granted after the owner's Release", 2*slack)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/clientwait"
 )
 
 // moments returns the times at which the contexts of a sweep end: before, during and after a request. The steps between
@@ -106,9 +107,8 @@ func methods(t testing.TB, b locker.Backend) []method {
 	}
 	if q, ok := b.(locker.Queuer); ok {
 		ms = append(ms, method{"Queue", func(ctx context.Context) error {
-			req := request("queued", longTTL)
-			req.Wait = locker.NewWait(ctx, 0, nil)
-			_, err := q.Queue(ctx, req)
+			wait, _ := clientwait.New(ctx, locker.Patience(0))
+			_, err := q.Queue(ctx, request("queued", longTTL), wait)
 			return err
 		}})
 	}

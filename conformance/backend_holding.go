@@ -25,7 +25,7 @@ func request(key string, ttl time.Duration) locker.Request {
 }
 
 func held(b locker.Backend, req locker.Request, sent time.Time, g locker.Grant) *holding {
-	req.Fence, req.Private, req.Wait = g.Fence, g.Private, nil
+	req.Fence, req.Private = g.Fence, g.Private
 	if g.Token != "" {
 		req.Token = g.Token
 	}

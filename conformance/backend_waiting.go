@@ -9,6 +9,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -27,7 +28,8 @@ type queued struct {
 	waiting chan struct{} // closed when it begins to wait
 	calls   atomic.Int32  // of the hook Waiting
 	left    atomic.Int64  // the remaining time that the hook reported
-	wait    *locker.Wait
+	wait    locker.Wait
+	closes  func()        // closes the Client
 	done    chan struct{} // closed when it has returned
 
 	o     *holding
@@ -38,13 +40,11 @@ type queued struct {
 
 // queue calls Queue as a Client does.
 func queue(ctx context.Context, b locker.Backend, key string, ttl time.Duration) *queued {
-	return queueFor(ctx, b, request(key, ttl), 0, nil)
+	return queueFor(ctx, b, request(key, ttl), 0)
 }
 
-// queueFor is queue with a request, a patience, and a channel that is closed when the Client is.
-func queueFor(
-	ctx context.Context, b locker.Backend, req locker.Request, patience time.Duration, closing <-chan struct{},
-) *queued {
+// queueFor is queue with a request, whose Fences the Wait asks for, and a patience.
+func queueFor(ctx context.Context, b locker.Backend, req locker.Request, patience time.Duration) *queued {
 	q := &queued{waiting: make(chan struct{}), done: make(chan struct{})}
 	ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(w lockertrace.Waiting) {
 		q.left.Store(int64(w.Remaining))
@@ -52,18 +52,32 @@ func queueFor(
 			close(q.waiting)
 		}
 	}})
-	req.Wait = locker.NewWait(ctx, patience, closing)
-	q.wait = req.Wait
+	wait, closes := clientwait.New(ctx, locker.Patience(patience))
+	q.wait, q.closes = manyTokens{wait, req.Fences}, closes
 	go func() {
 		defer close(q.done)
 		sent := time.Now()
-		g, err := b.(locker.Queuer).Queue(ctx, req)
+		g, err := b.(locker.Queuer).Queue(ctx, req, q.wait)
 		q.at = time.Now()
 		if q.err = err; err == nil {
 			q.o, q.grant = held(b, req, sent, g), g
 		}
 	}()
 	return q
+}
+
+// manyTokens is a Wait that asks for a number of fencing tokens.
+type manyTokens struct {
+	locker.Wait
+	fences int
+}
+
+func (a manyTokens) Fences() int { return max(1, a.fences) }
+
+// failing returns for how long the store has been failing, and false if the last contact has succeeded.
+func (q *queued) failing(patience time.Duration) (time.Duration, bool) {
+	left, fails := q.wait.Left()
+	return patience - left, fails
 }
 
 // waits blocks until the call has reported that it waits.
@@ -124,9 +138,8 @@ func queueSaysWhatItSawLast(t testing.TB, h Harness) {
 	) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		closing := make(chan struct{})
 		for end := time.Now().Add(recovery); ; { // a fault may have been just before
-			q = queueFor(ctx, bs[1], request("k", longTTL), patience, closing)
+			q = queueFor(ctx, bs[1], request("k", longTTL), patience)
 			select {
 			case <-q.waiting:
 			case <-q.done:
@@ -142,13 +155,13 @@ func queueSaysWhatItSawLast(t testing.TB, h Harness) {
 			defer fault()()
 		}
 		began := time.Now()
-		want := ends(cancel, func() { close(closing) })
+		want := ends(cancel, q.closes)
 		await(t, "Queue to return: "+what, q.done, hangLimit+5*recovery)
 		if !errors.Is(q.err, want) || never != nil && errors.Is(q.err, never) {
 			t.Errorf("Queue, %s: expected an error that matches %q, and none that matches %v, seen %v", what, want, never, q.err)
 		}
-		if since, _ := q.wait.Failing(); fault != nil && since.Before(began.Add(-5*time.Second)) {
-			t.Errorf("Queue, %s: expected the store to fail since the fault, seen since %v before it", what, began.Sub(since))
+		if since, _ := q.failing(patience); fault != nil && since > time.Since(began)+5*time.Second {
+			t.Errorf("Queue, %s: expected the store to fail since the fault, seen for %v", what, since)
 		}
 	}
 	after := func(d time.Duration, want error) func(cancel, _ func()) error {
@@ -168,15 +181,15 @@ func queueSaysWhatItSawLast(t testing.TB, h Harness) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	q = queueFor(ctx, bs[1], request("k", longTTL), time.Hour, nil)
+	q = queueFor(ctx, bs[1], request("k", longTTL), time.Hour)
 	q.waits(t)
 	up := s.Down()
 	time.Sleep(4 * time.Second)
-	since, _ := q.wait.Failing()
+	_, fails := q.failing(time.Hour)
 	up()
 	cancel()
 	await(t, "Queue to return when its context ends", q.done, recovery)
-	if since.IsZero() {
+	if !fails {
 		return // a call that makes no contact while it waits does not know
 	}
 	ends("the store is down, and the context ends", time.Hour, s.Down,

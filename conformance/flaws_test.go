@@ -356,9 +356,10 @@ var storeFlaws = []flaw{
 	{name: "says that it waits and does not", fails: []string{"QueueTellsThatItWaits"}, store: func(s *store) {
 		queue := s.queue
 		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			free := !s.of(req.Key).held()
 			g, err := queue(ctx, req)
-			if err == nil && !req.Wait.Waits() {
-				req.Wait.Held(&locker.HeldError{Label: req.Label})
+			if err == nil && free {
+				waitOf(ctx).Held(&locker.HeldError{Label: req.Label})
 			}
 			return g, err
 		}
@@ -414,7 +415,7 @@ var storeFlaws = []flaw{
 						return
 					}
 					if s.isDown() {
-						_ = req.Wait.Failed(ctx, time.Now(), errDown)
+						_, _ = waitOf(ctx).Failed(ctx, time.Now(), errDown)
 					}
 				}
 			}()
@@ -425,7 +426,7 @@ var storeFlaws = []flaw{
 		queue, slow := s.queue, false
 		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
 			if s.of(req.Key).held() {
-				req.Wait.Held(&locker.HeldError{Label: s.of(req.Key).Label})
+				waitOf(ctx).Held(&locker.HeldError{Label: s.of(req.Key).Label})
 				s.with(func() { slow = !slow })
 				if slow { // others that come later are in the queue before
 					time.Sleep(5 * time.Millisecond)

@@ -74,7 +74,9 @@ var (
 func newStore() *store {
 	s := &store{mem: memory.NewBackend(), last: map[string]grant{}, foreign: map[string]bool{}}
 	s.acquire = s.attempt(s.mem.Acquire)
-	s.queue = s.attempt(s.mem.Queue)
+	s.queue = s.attempt(func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		return s.mem.Queue(ctx, req, waitOf(ctx))
+	})
 	s.acquireMany = func(ctx context.Context, reqs []locker.Request) (grants []*locker.Grant, err error) {
 		return s.attemptSome(ctx, reqs, locker.Choice{})
 	}
@@ -466,8 +468,13 @@ func warned(c *client) locker.Backend   { return lossNotifier{c} }
 
 type queuer struct{ *client }
 
-func (q queuer) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	return q.queue(ctx, req)
+// waitKey is that of the Wait in the context of a call of Queue, so that flaws of Acquire can be those of Queue.
+type waitKey struct{}
+
+func waitOf(ctx context.Context) locker.Wait { return ctx.Value(waitKey{}).(locker.Wait) }
+
+func (q queuer) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+	return q.queue(context.WithValue(ctx, waitKey{}, wait), req)
 }
 
 type notifier struct{ *client }

@@ -54,14 +54,14 @@ func (s *store) state() error {
 	return s.broken
 }
 
-func (s *store) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s *store) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	s.mu.Lock()
 	s.asked = append(s.asked, time.Now())
 	s.mu.Unlock()
 	if err := s.state(); err != nil {
 		return locker.Grant{}, err
 	}
-	return s.Backend.Queue(ctx, req)
+	return s.Backend.Queue(ctx, req, wait)
 }
 
 func (s *store) Extend(ctx context.Context, req locker.Request) error {

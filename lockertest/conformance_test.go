@@ -26,9 +26,9 @@ func (r *recorder) Acquire(ctx context.Context, req locker.Request) (locker.Gran
 	return r.Store.Acquire(ctx, req)
 }
 
-func (r *recorder) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (r *recorder) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	r.keys.Store(req.Key, true)
-	return r.Store.Queue(ctx, req)
+	return r.Store.Queue(ctx, req, wait)
 }
 
 func (r *recorder) AcquireMany(

@@ -243,14 +243,14 @@ func (s *Store) settle() {
 
 // Queue implements [locker.Queuer]. Waiters are served in the order of their arrival, and of their return after an
 // outage.
-func (s *Store) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s *Store) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	for {
 		start := time.Now()
 		err := s.reach(ctx)
 		if err == nil {
-			req.Wait.Answered()
+			wait.Answered()
 			var g locker.Grant
-			if g, err = s.queue(ctx, req); !errors.Is(err, errDown) {
+			if g, err = s.queue(ctx, req, wait); !errors.Is(err, errDown) {
 				if g.Sent.IsZero() {
 					g.Sent = start
 				}
@@ -258,11 +258,11 @@ func (s *Store) Queue(ctx context.Context, req locker.Request) (locker.Grant, er
 			}
 			start = time.Now()
 		}
-		if end := req.Wait.Failed(ctx, start, err); end != nil {
+		if _, end := wait.Failed(ctx, start, err); end != nil {
 			return locker.Grant{}, end
 		}
 		if down, _, changed := s.state(); down {
-			if err := sleep(ctx, req.Wait, changed); err != nil {
+			if err := sleep(ctx, wait, changed); err != nil {
 				return locker.Grant{}, err
 			}
 		}
@@ -270,7 +270,7 @@ func (s *Store) Queue(ctx context.Context, req locker.Request) (locker.Grant, er
 }
 
 // sleep returns when changed is closed, or when the call has no patience left.
-func sleep(ctx context.Context, wait *locker.Wait, changed <-chan struct{}) error {
+func sleep(ctx context.Context, wait locker.Wait, changed <-chan struct{}) error {
 	news, over := make(chan bool, 1), make(chan struct{})
 	defer close(over)
 	go func() {
@@ -280,19 +280,20 @@ func sleep(ctx context.Context, wait *locker.Wait, changed <-chan struct{}) erro
 		case <-over:
 		}
 	}()
-	_, err := wait.Sleep(ctx, wait.Left(), news)
+	left, _ := wait.Left()
+	_, err := wait.Sleep(ctx, left, news)
 	return err
 }
 
 // queue waits in the queue of the locks until the store goes down, and fails with errDown then.
-func (s *Store) queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s *Store) queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	s.mu.Lock()
 	line := s.line
 	s.mu.Unlock()
 	connected, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(line, cancel)()
-	g, err := s.locks.Queue(connected, req)
+	g, err := s.locks.Queue(connected, req, wait)
 	if line.Err() == nil || errors.Is(err, locker.ErrClosed) {
 		return g, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertest"
 	"github.com/golocker/locker/memory"
@@ -40,8 +41,8 @@ func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[stri
 		},
 		"Queue": func() error {
 			req := request("queued")
-			req.Wait = locker.NewWait(ctx, 10*time.Second, nil)
-			_, err := s.Queue(ctx, req)
+			wait, _ := clientwait.New(ctx, locker.Patience(10*time.Second))
+			_, err := s.Queue(ctx, req, wait)
 			return err
 		},
 		"Extend":  func() error { return s.Extend(ctx, held) },

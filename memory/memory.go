@@ -73,7 +73,7 @@ func (b *Backend) Acquire(_ context.Context, req locker.Request) (locker.Grant, 
 		if l.taken() {
 			return locker.Grant{}, l.held()
 		}
-		b.grant(l, req)
+		b.grant(l, req, req.Fences)
 	}
 	return l.granted(), nil
 }
@@ -116,7 +116,7 @@ func (b *Backend) AcquireMany(
 	for _, i := range chosen {
 		l := b.lock(reqs[i].Key)
 		if !l.taken() {
-			b.grant(l, reqs[i])
+			b.grant(l, reqs[i], 1)
 		}
 		g := l.granted()
 		grants[i] = &g
@@ -206,8 +206,8 @@ func (l *lock) held() *locker.HeldError {
 // granted is the Grant of the lock.
 func (l *lock) granted() locker.Grant { return locker.Grant{Fence: l.fence, Fences: l.fences} }
 
-func (b *Backend) grant(l *lock, req locker.Request) {
-	l.fence, l.fences = b.fence+1, req.FencesNow()
+func (b *Backend) grant(l *lock, req locker.Request, fences int) {
+	l.fence, l.fences = b.fence+1, max(1, fences)
 	b.fence += uint64(l.fences)
 	l.token, l.label, l.since = req.Token, req.Label, time.Now()
 	l.expires = l.since.Add(req.TTL)
@@ -223,7 +223,7 @@ func (b *Backend) next(key string, l *lock) {
 	default:
 		w := l.waiting[0]
 		l.waiting = l.waiting[1:]
-		b.grant(l, w.req)
+		b.grant(l, w.req, w.wait.Fences())
 		w.grant = l.granted()
 		w.grant.Sent = l.since
 		w.tell(true)

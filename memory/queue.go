@@ -12,6 +12,7 @@ import (
 // waiter is one call of Queue that waits.
 type waiter struct {
 	req   locker.Request
+	wait  locker.Wait
 	grant locker.Grant
 	// news has room for one. It receives true when the lock is granted, and false when it may expire earlier than before.
 	news chan bool
@@ -34,16 +35,16 @@ func (w *waiter) tell(granted bool) {
 }
 
 // Queue implements [locker.Queuer]. Waiters are served in the order of their arrival.
-func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *Backend) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	b.mu.Lock()
 	l := b.lock(req.Key)
 	if !l.taken() {
-		b.grant(l, req)
+		b.grant(l, req, wait.Fences())
 		g := l.granted()
 		b.unlock()
 		return g, nil
 	}
-	w := &waiter{req: req, news: make(chan bool, 1), until: l.expires}
+	w := &waiter{req: req, wait: wait, news: make(chan bool, 1), until: l.expires}
 	until := w.until
 	l.waiting = append(l.waiting, w)
 	b.told = append(b.told, b.holders[l.token]...)
@@ -55,7 +56,7 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 			_ = b.leave(w)
 		}
 	}()
-	req.Wait.Held(held)
+	wait.Held(held)
 	g, err := b.wait(ctx, w, until)
 	returned = true
 	return g, err
@@ -64,7 +65,7 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 // wait returns when the lock is granted. Usually a release grants it. Otherwise the lock expires.
 func (b *Backend) wait(ctx context.Context, w *waiter, until time.Time) (locker.Grant, error) {
 	for {
-		granted, err := w.req.Wait.Sleep(ctx, time.Until(until), w.news)
+		granted, err := w.wait.Sleep(ctx, time.Until(until), w.news)
 		switch {
 		case granted:
 			return w.grant, nil

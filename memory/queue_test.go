@@ -8,18 +8,21 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
 
 // queue calls b.Queue on another goroutine, and returns when that call waits or has ended.
 func queue(ctx context.Context, b *memory.Backend, req locker.Request) <-chan error {
+	wait, _ := clientwait.New(ctx, locker.Patience(0))
+	return queueWith(ctx, b, req, wait)
+}
+
+func queueWith(ctx context.Context, b *memory.Backend, req locker.Request, wait locker.Wait) <-chan error {
 	result := make(chan error, 1)
-	if req.Wait == nil {
-		req.Wait = locker.NewWait(ctx, 0, nil)
-	}
 	go func() {
-		_, err := b.Queue(ctx, req)
+		_, err := b.Queue(ctx, req, wait)
 		result <- err
 	}()
 	synctest.Wait()
@@ -113,9 +116,8 @@ func TestQueueWhenTheContextEnds(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				req := request("k", "b")
-				closing := make(chan struct{})
-				req.Wait = locker.NewWait(ctx, 0, closing)
-				first := queue(ctx, b, req)
+				wait, closes := clientwait.New(ctx, locker.Patience(0))
+				first := queueWith(ctx, b, req, wait)
 				second := queue(t.Context(), b, request("k", "c"))
 				want := locker.ErrHeld
 				switch when {
@@ -125,7 +127,7 @@ func TestQueueWhenTheContextEnds(t *testing.T) {
 				case "at the same time":
 					cancel()
 				case "with the client's end":
-					close(closing)
+					closes()
 					want = locker.ErrClosed
 				}
 				release(t, b, "a")
@@ -184,8 +186,8 @@ func TestGrantOfAWaiterCountsFromTheGrant(t *testing.T) {
 		grants := make(chan locker.Grant, 1)
 		go func() {
 			req := request("k", "b")
-			req.Wait = locker.NewWait(t.Context(), 0, nil)
-			g, err := b.Queue(t.Context(), req)
+			wait, _ := clientwait.New(t.Context(), locker.Patience(0))
+			g, err := b.Queue(t.Context(), req, wait)
 			if err != nil {
 				t.Error(err)
 			}

@@ -29,9 +29,9 @@ func (c *counting) Acquire(ctx context.Context, req locker.Request) (locker.Gran
 	return c.Backend.Acquire(ctx, req)
 }
 
-func (c *counting) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (c *counting) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	c.single.Add(1)
-	return c.Backend.Queue(ctx, req)
+	return c.Backend.Queue(ctx, req, wait)
 }
 
 // No keys are an error, and no panic.

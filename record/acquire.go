@@ -121,7 +121,7 @@ func (a *attempt) take(ctx context.Context, found entry, own bool) (entry, error
 		// What makes tokens grow is the last one in the record. The clock makes it likely that they grow from key to key,
 		// too, as those of readers and writers should, and over the deletion of a record.
 		a.lock.Token = max(found.Last+1, uint64(max(1, time.Now().UnixMicro())))
-		a.lock.Last, a.lock.Over = a.lock.Token+uint64(a.req.FencesNow())-1, found.before()
+		a.lock.Last, a.lock.Over = a.lock.Token+uint64(max(1, a.req.Fences))-1, found.before()
 	}
 	if a.lock.Last > maxToken {
 		return entry{}, fmt.Errorf("%w: tokens end at 2⁵³, and the record has %d: delete it while nobody has the lock",

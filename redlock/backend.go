@@ -68,14 +68,14 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 
 // Queue implements locker.Queuer. If nobody has waited for the key lately, it asks the nodes without queueing. If
 // others wait, it waits for its turn, because asking would overtake them and split the vote.
-func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *backend) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	b.inFlight.Enter()
 	defer b.inFlight.Leave()
 	if err := b.check(&req); err != nil {
 		return locker.Grant{}, err
 	}
-	req.Wait.EndWith(b.closing)
-	w := &waiter{b: b, req: req}
+	wait.EndWith(b.closing)
+	w := &waiter{b: b, req: req, wait: wait}
 	if faulty := b.faulty.Load(); faulty || !b.hints.contended(req.Key) {
 		asked := time.Now()
 		g, err := w.attempt(ctx, faulty)

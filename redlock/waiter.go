@@ -16,7 +16,8 @@ const turnTimeout = 500 * time.Millisecond
 type waiter struct {
 	b      *backend
 	req    locker.Request
-	turn   *turn // nil while it has no position
+	wait   locker.Wait // nil for Acquire
+	turn   *turn       // nil while it has no position
 	pacing pacing
 
 	attempted bool         // req.Token has been used
@@ -41,8 +42,11 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 		default:
 		}
 	}
+	if w.wait != nil {
+		w.req.Fences = w.wait.Fences()
+	}
 	req := w.req
-	req.Fences = req.FencesNow()
+	req.Fences = max(1, req.Fences)
 	a := newAcquisition(ctx, w.b, req, all)
 	w.last = a
 	a.acquire(a.voting.asked)
@@ -67,14 +71,14 @@ func (w *waiter) learn(ctx context.Context, asked time.Time, err error) error {
 		errors.As(err, &w.votes)
 		w.pacing.quorum(time.Now(), true, 0)
 		w.saw()
-		w.req.Wait.Held(held)
+		w.wait.Held(held)
 		return nil
 	}
 	if !errors.Is(err, locker.ErrNoQuorum) || !w.seen {
 		return err
 	}
-	if err := w.req.Wait.Failed(ctx, asked, err); err != nil {
-		return err
+	if _, end := w.wait.Failed(ctx, asked, err); end != nil {
+		return end
 	}
 	var votes *QuorumError
 	errors.As(err, &votes)
@@ -85,8 +89,7 @@ func (w *waiter) learn(ctx context.Context, asked time.Time, err error) error {
 // run waits for the turn and makes an attempt when it has come, until an attempt wins.
 func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 	w.pacing.since = time.Now()
-	_, fault := w.req.Wait.Failing() // of an earlier call
-	w.pacing.failing = fault != nil
+	_, w.pacing.failing = w.wait.Left() // since an earlier call
 	for told := false; ; {
 		next, err := w.look(ctx, told)
 		if err != nil {
@@ -113,8 +116,9 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 		if w.turn != nil {
 			news = w.turn.News
 		}
-		pause := w.pacing.wait(time.Now(), next, w.req.Wait.Left())
-		if told, err = w.req.Wait.Sleep(ctx, pause, news); err != nil {
+		left, _ := w.wait.Left()
+		pause := w.pacing.wait(time.Now(), next, left)
+		if told, err = w.wait.Sleep(ctx, pause, news); err != nil {
 			return locker.Grant{}, err
 		}
 	}
@@ -122,11 +126,11 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 
 // look returns what to do next. told says that a message has given the waiter the turn.
 func (w *waiter) look(ctx context.Context, told bool) (decision, error) {
-	if err := w.req.Wait.Ended(ctx); err != nil || told {
+	if err := w.wait.Ended(ctx); err != nil || told {
 		return w.pacing.told(), err
 	}
 	s, placed := w.stand(ctx)
-	if end := w.req.Wait.Ended(ctx); end != nil {
+	if end := w.wait.Ended(ctx); end != nil {
 		return decision{}, end
 	}
 	if !placed {
@@ -135,11 +139,11 @@ func (w *waiter) look(ctx context.Context, told bool) (decision, error) {
 	next := w.pacing.stood(time.Now(), s, w.last != nil && w.last.mayRemain(w.turn.node))
 	if next.others {
 		w.saw()
-		var held *locker.HeldError // nil: not known. One node does not show that there is a quorum again.
+		var held error // nil: not known. One node does not show that there is a quorum again.
 		if s.Left > 0 && !w.pacing.failing {
 			held = &locker.HeldError{Label: s.Label, Remaining: s.Left}
 		}
-		w.req.Wait.Held(held)
+		w.wait.Held(held)
 	}
 	return next, nil
 }
@@ -172,8 +176,8 @@ func (w *waiter) stand(ctx context.Context) (s node.Standing, placed bool) {
 		i := w.turn.node
 		start := time.Now()
 		tctx, cancel := context.WithTimeout(ctx, min(turnTimeout, w.b.health.timeout(only(i))))
-		closing := w.req.Wait.Closing() // the goroutine may run when the call has ended
-		go func() {                     // Close ends the wait for a node that hangs
+		closing := w.wait.Closing() // the goroutine may run when the call has ended
+		go func() {                 // Close ends the wait for a node that hangs
 			select {
 			case <-closing:
 				cancel()
@@ -186,7 +190,7 @@ func (w *waiter) stand(ctx context.Context) (s node.Standing, placed bool) {
 			w.b.health.answered(i, time.Since(start))
 			return s, true
 		}
-		if w.req.Wait.Ended(ctx) != nil {
+		if w.wait.Ended(ctx) != nil {
 			break
 		}
 		w.b.health.silent(i)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/short"
@@ -516,9 +517,8 @@ func TestCloseOfTheBackendEndsTheWait(t *testing.T) {
 		s.clients = s.clients[:1] // b is closed here
 		time.AfterFunc(time.Second, func() { assert.NoError(t, b.Close()) })
 		began := time.Now()
-		_, err = b.Queue(t.Context(), locker.Request{
-			Key: "k", Token: locker.NewToken(), TTL: time.Minute, Wait: locker.NewWait(t.Context(), time.Minute, nil),
-		})
+		wait, _ := clientwait.New(t.Context(), locker.Patience(time.Minute))
+		_, err = b.Queue(t.Context(), locker.Request{Key: "k", Token: locker.NewToken(), TTL: time.Minute}, wait)
 		assert.ErrorIs(t, err, locker.ErrClosed)
 		assert.Less(t, time.Since(began), 1100*time.Millisecond)
 		require.NoError(t, lease.Unlock(t.Context()))

@@ -28,6 +28,7 @@ const asNew = 10
 type waiter struct {
 	*backend
 	req      locker.Request
+	wait     locker.Wait
 	lease    *lease           // of the entry
 	holding  *holding         // of the entry at the front, from the first promotion on
 	revision int64            // when the entry was created; 0: there is none
@@ -42,12 +43,12 @@ type waiter struct {
 var errGone = errors.New("the entry of the waiter has ended")
 
 // Queue implements [locker.Queuer]. Waiters are served in the order of their entries.
-func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	w := &waiter{backend: b, req: req}
+func (b *backend) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+	w := &waiter{backend: b, req: req, wait: wait}
 	defer w.watch.stop()
 	first := req.Token
 	for {
-		g, err := w.wait(ctx)
+		g, err := w.run(ctx)
 		if err == nil {
 			if w.req.Token != first {
 				g.Token = w.req.Token
@@ -68,8 +69,8 @@ func (w *waiter) anew() {
 	w.req.Token, w.revision, w.holding = locker.NewToken(), 0, nil
 }
 
-// wait takes a place in the queue, and returns when the entry is the first one.
-func (w *waiter) wait(ctx context.Context) (locker.Grant, error) {
+// run takes a place in the queue, and returns when the entry is the first one.
+func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 	for {
 		before, pause, err := w.step(ctx)
 		switch {
@@ -88,12 +89,7 @@ func (w *waiter) wait(ctx context.Context) (locker.Grant, error) {
 // error ends the wait. If etcd fails and the waiter tolerates that, step returns how long to pause.
 func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, pause time.Duration, err error) {
 	start := time.Now()
-	limit := min(w.timeout, w.req.TTL)
-	left := w.req.Wait.Left()
-	if since, _ := w.req.Wait.Failing(); w.req.Wait.Waits() && (left > 0 || !since.IsZero()) {
-		limit = min(w.timeout, max(time.Millisecond, left))
-	}
-	inner, cancel, err := w.bounded(ctx, limit)
+	inner, cancel, err := w.bounded(ctx, w.wait.Limit(min(w.timeout, w.req.TTL)))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -107,19 +103,20 @@ func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, pause time.
 		err = w.promote(inner)
 	}
 	if err == nil && before == nil {
+		w.req.Fences = w.wait.Fences()
 		w.result, err = w.granted(inner, w.req, w.holding, w.lease.sent, w.record)
 	}
 	if !errors.Is(err, locker.ErrUnavailable) {
-		w.req.Wait.Answered()
+		w.wait.Answered()
 		return before, 0, err
 	}
-	if err := w.req.Wait.Failed(ctx, start, err); err != nil {
+	if pause, err = w.wait.Failed(ctx, start, err); err != nil {
 		return nil, 0, err
 	}
 	if w.revision == 0 { // the entry may be there, or come late
 		w.anew()
 	}
-	return nil, w.req.Wait.Pause(), nil
+	return nil, pause, nil
 }
 
 // saw records who has the lock. It fails if that is not a lock.
@@ -129,7 +126,7 @@ func (w *waiter) saw(owner *mvccpb.KeyValue) error {
 	if !errors.As(held, &known) {
 		return held
 	}
-	w.req.Wait.Held(known)
+	w.wait.Held(known)
 	return nil
 }
 
@@ -157,14 +154,14 @@ func (w *waiter) sleep(ctx context.Context, before *mvccpb.KeyValue, pause time.
 			}
 			reason = lockertrace.WakeHandover
 		case <-t.C:
-		case <-w.req.Wait.Closing():
+		case <-w.wait.Closing():
 			return locker.ErrClosed
 		case <-w.open.Done():
 			return locker.ErrClosed
 		case <-ctx.Done():
-			return w.req.Wait.Ended(ctx)
+			return w.wait.Ended(ctx)
 		}
-		w.req.Wait.Woken(reason, start)
+		w.wait.Woken(reason, start)
 		return nil
 	}
 }

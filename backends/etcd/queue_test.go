@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/etcd"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -36,9 +37,9 @@ func (s *store) queue(key string, ttl time.Duration, n int) *queueing {
 		Key: key, Token: locker.NewToken(), TTL: ttl,
 	}
 	ctx := lockertrace.With(s.t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { q.waits.Add(1) }})
-	q.req.Wait = locker.NewWait(ctx, time.Minute, nil)
+	wait, _ := clientwait.New(ctx, locker.Patience(time.Minute))
 	go func() {
-		g, err := b.Queue(ctx, q.req)
+		g, err := b.Queue(ctx, q.req, wait)
 		if err != nil {
 			s.t.Errorf("Queue: %v", err)
 		}
@@ -139,14 +140,14 @@ func TestPatienceBoundsTheLastContact(t *testing.T) {
 	s := newStore(t, etcdtest.Start(t))
 	_ = lock(t, s.client(), "k", locker.TTL(time.Minute))
 	var refuses atomic.Bool
-	wait := locker.NewWait(t.Context(), patience, nil)
+	wait, _ := clientwait.New(t.Context(), locker.Patience(patience))
 	c := connect(t, clientv3.Config{
 		Endpoints: []string{s.member.Addr()},
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
 			cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			since, _ := wait.Failing()
+			left, failing := wait.Left()
 			switch {
-			case !since.IsZero() && time.Since(since) > patience-5*time.Millisecond:
+			case failing && left < 5*time.Millisecond:
 				<-ctx.Done()
 				return status.FromContextError(ctx.Err()).Err()
 			case refuses.Load():
@@ -159,15 +160,14 @@ func TestPatienceBoundsTheLastContact(t *testing.T) {
 	defer b.Close()
 	done := make(chan error, 1)
 	go func() {
-		_, err := b.Queue(t.Context(),
-			locker.Request{Key: "k", Token: locker.NewToken(), TTL: 20 * time.Second, Wait: wait})
+		_, err := b.Queue(t.Context(), locker.Request{Key: "k", Token: locker.NewToken(), TTL: 20 * time.Second}, wait)
 		done <- err
 	}()
 	until(t, "waits", func() bool { return len(s.left()) == 2 })
 	refuses.Store(true)
 	err := <-done
-	since, _ := wait.Failing()
-	if took := time.Since(since); took > patience+3*time.Second { // a contact may take 5 s
+	left, _ := wait.Left()
+	if took := patience - left; took > patience+3*time.Second { // a contact may take 5 s
 		t.Errorf("it returned %v after %v", err, took)
 	}
 }

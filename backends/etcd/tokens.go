@@ -111,7 +111,7 @@ func (b *backend) granted(
 		err = b.write(ctx, record, string(record.Value))
 	}
 	return locker.Grant{
-		Fence: first, Fences: min(req.FencesNow(), locker.MaxFences), Private: h, Sent: sent,
+		Fence: first, Fences: req.Fences, Private: h, Sent: sent,
 	}, err
 }
 

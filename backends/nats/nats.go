@@ -305,7 +305,7 @@ type holding struct {
 
 func grant(token, seq uint64, start time.Time, req locker.Request) locker.Grant {
 	return locker.Grant{
-		Fence: token, Fences: req.FencesNow(), Private: &holding{seq: seq, since: start, ends: start.Add(req.TTL)},
+		Fence: token, Fences: req.Fences, Private: &holding{seq: seq, since: start, ends: start.Add(req.TTL)},
 	}
 }
 

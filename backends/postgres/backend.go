@@ -140,7 +140,7 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	case a.fence == 0:
 		return locker.Grant{}, &a.held
 	}
-	return locker.Grant{Fence: a.fence, Fences: req.FencesNow()}, nil
+	return locker.Grant{Fence: a.fence, Fences: req.Fences}, nil
 }
 
 // Extend implements [locker.Backend].

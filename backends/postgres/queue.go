@@ -27,6 +27,7 @@ type waiter struct {
 	b      *backend
 	ctx    context.Context
 	req    locker.Request
+	wait   locker.Wait
 	name   []byte
 	ticket string    // names the place in the queue
 	news   chan bool // has a value, false, if the call should ask
@@ -37,27 +38,27 @@ type waiter struct {
 }
 
 // Queue implements [locker.Queuer]. Waiters are served in the order of their arrival.
-func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *backend) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	if err := b.enter(); err != nil {
 		return locker.Grant{}, err
 	}
 	defer b.background.Done()
-	req.Wait.EndWith(b.open.Done())
+	wait.EndWith(b.open.Done())
 	w := &waiter{
-		b: b, ctx: ctx, req: req, name: b.name(req.Key), ticket: locker.NewToken(), news: make(chan bool, 1),
+		b: b, ctx: ctx, req: req, wait: wait, name: b.name(req.Key), ticket: locker.NewToken(), news: make(chan bool, 1),
 		token: req.Token,
 	}
 	w.hear()
 	defer w.deaf()
-	g, err := w.wait()
+	g, err := w.run()
 	if err != nil && w.asked {
 		b.undo(w.name, w.token, w.ticket, req.TTL, w.last)
 	}
 	return g, err
 }
 
-// wait makes attempts until one is granted.
-func (w *waiter) wait() (locker.Grant, error) {
+// run makes attempts until one is granted.
+func (w *waiter) run() (locker.Grant, error) {
 	for {
 		sent := time.Now()
 		a, err := request(w.ctx, w.b, readAttempt, w.b.sql.acquire,
@@ -67,20 +68,17 @@ func (w *waiter) wait() (locker.Grant, error) {
 		var pause time.Duration
 		switch {
 		case err == nil && a.fence != 0:
-			return locker.Grant{Fence: a.fence, Fences: w.req.FencesNow(), Sent: sent, Token: w.token}, nil
+			return locker.Grant{Fence: a.fence, Fences: w.wait.Fences(), Sent: sent, Token: w.token}, nil
 		case err == nil:
-			if !w.req.Wait.Waits() {
-				w.b.listens()
-			}
-			w.req.Wait.Held(&a.held)
+			w.b.listens()
+			w.wait.Held(&a.held)
 			pause = pollDelay(a.held.Remaining)
 		default:
-			if err := w.req.Wait.Failed(w.ctx, sent, unavailable(err)); err != nil {
+			if pause, err = w.wait.Failed(w.ctx, sent, unavailable(err)); err != nil {
 				return locker.Grant{}, err
 			}
-			pause = w.req.Wait.Pause()
 		}
-		if _, err := w.req.Wait.Sleep(w.ctx, pause, w.news); err != nil {
+		if _, err := w.wait.Sleep(w.ctx, pause, w.news); err != nil {
 			return locker.Grant{}, err
 		}
 		if unknown(w.last) { // the next attempt needs a token that nobody undoes

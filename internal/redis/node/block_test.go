@@ -8,6 +8,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -18,10 +19,9 @@ import (
 func (p *client) queues(owner string, n int) <-chan locker.Grant {
 	got := make(chan locker.Grant, 1)
 	req := request(owner)
-	req.Fences = n
 	go func() {
-		req.Wait = locker.NewWait(p.x.Context(), time.Minute, nil)
-		g, err := p.node.Queue(p.x.Context(), req)
+		wait, _ := clientwait.New(p.x.Context(), locker.Patience(time.Minute))
+		g, err := p.node.Queue(p.x.Context(), req, asking{wait, n})
 		if err != nil {
 			p.x.Errorf("%s: %v", owner, err)
 		}
@@ -29,6 +29,14 @@ func (p *client) queues(owner string, n int) <-chan locker.Grant {
 	}()
 	return got
 }
+
+// asking is a Wait that asks for a number of tokens.
+type asking struct {
+	locker.Wait
+	fences int
+}
+
+func (a asking) Fences() int { return a.fences }
 
 // releases releases the lock k.
 func (p *client) releases(g locker.Grant) {
@@ -165,7 +173,7 @@ func TestLockIsClaimedWhileItsSlotMoves(t *testing.T) {
 		req := request("b")
 		req.Fences = locker.MaxFences
 		go func() {
-			g, err := b.Queue(t.Context(), waiting(t.Context(), req))
+			g, err := b.Queue(t.Context(), req, asking{waiting(t.Context()), max(1, req.Fences)})
 			if err != nil {
 				t.Error(err)
 			}

@@ -232,7 +232,7 @@ func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
 	for name, call := range map[string]func(n *Node) (locker.Grant, error){
 		"acquire": func(n *Node) (locker.Grant, error) { return n.Acquire(context.Background(), request("a")) },
 		"queue": func(n *Node) (locker.Grant, error) {
-			return n.Queue(context.Background(), waiting(context.Background(), request("a")))
+			return n.Queue(context.Background(), request("a"), waiting(context.Background()))
 		},
 	} {
 		for range 20 { // whether the Client's release would be in time is luck

@@ -91,8 +91,8 @@ func (c *Cluster) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 }
 
 // Queue implements locker.Queuer.
-func (c *Cluster) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	return c.of(req.Key).Queue(ctx, req)
+func (c *Cluster) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+	return c.of(req.Key).Queue(ctx, req, wait)
 }
 
 // Extend implements locker.Backend.

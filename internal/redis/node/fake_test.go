@@ -14,6 +14,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/internal/testing/wire"
 )
@@ -212,8 +213,8 @@ func request(token string) locker.Request {
 	return locker.Request{Key: "k", Token: token, TTL: 10 * time.Second}
 }
 
-// waiting returns req for Queue.
-func waiting(ctx context.Context, req locker.Request) locker.Request {
-	req.Wait = locker.NewWait(ctx, 0, nil)
-	return req
+// waiting returns the Wait of a call of Queue.
+func waiting(ctx context.Context) locker.Wait {
+	wait, _ := clientwait.New(ctx, locker.Patience(0))
+	return wait
 }

@@ -149,7 +149,7 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 }
 
 // Queue implements locker.Queuer.
-func (n *Node) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (n *Node) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
 	if err := n.Check(&req); err != nil {
@@ -158,9 +158,9 @@ func (n *Node) Queue(ctx context.Context, req locker.Request) (locker.Grant, err
 	if n.cleaner.full() {
 		return locker.Grant{}, n.fault(pipeline.ErrFull)
 	}
-	req.Wait.EndWith(n.closing)
+	wait.EndWith(n.closing)
 	in := n.inboxOf(n.keys(req.Key))
-	w := &waiter{n: n, inbox: in, ctx: ctx, req: req, positionTTL: script.MaxPositionTTL}
+	w := &waiter{n: n, inbox: in, ctx: ctx, req: req, wait: wait, positionTTL: script.MaxPositionTTL}
 	if in.live() { // the subscription is open, because others have waited lately
 		w.listen()
 		defer w.ignore()
@@ -170,17 +170,16 @@ func (n *Node) Queue(ctx context.Context, req locker.Request) (locker.Grant, err
 	var pause time.Duration
 	switch {
 	case n.isMovingError(err) && ctx.Err() == nil: // waits as for a lock that is held
-		req.Wait.Held(nil)
-		if err := req.Wait.Failed(ctx, asked, n.fault(err)); err != nil {
+		wait.Held(nil)
+		if pause, err = wait.Failed(ctx, asked, n.fault(err)); err != nil {
 			return locker.Grant{}, w.give(err)
 		}
-		pause = req.Wait.Pause()
 	case err != nil:
 		return locker.Grant{}, w.give(err)
 	case p.Status == script.Granted:
 		return w.granted(p)
 	default:
-		req.Wait.Held(heldError(p))
+		wait.Held(heldError(p))
 		pause = w.pause(p)
 	}
 	if w.news == nil {
@@ -190,7 +189,7 @@ func (n *Node) Queue(ctx context.Context, req locker.Request) (locker.Grant, err
 			w.hear(false)
 		}
 	}
-	return w.wait(pause)
+	return w.run(pause)
 }
 
 // attempt returns the attempt of req, with the names that its commands need.

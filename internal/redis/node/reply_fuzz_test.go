@@ -153,7 +153,7 @@ func FuzzNode(f *testing.F) {
 			if g, err := n.Acquire(ctx, req); err == nil && g.Fence == 0 {
 				t.Errorf("%#v granted without a token", r)
 			}
-			if _, err := n.Queue(ctx, waiting(ctx, req)); err == nil && !is(r, 3, 1) && !is(r, 4, 1) && !isCounter(r) {
+			if _, err := n.Queue(ctx, req, waiting(ctx)); err == nil && !is(r, 3, 1) && !is(r, 4, 1) && !isCounter(r) {
 				t.Errorf("%#v granted to a waiter", r)
 			}
 			for what, err := range map[string]error{"extended": n.Extend(ctx, req), "released": n.Release(ctx, req)} {

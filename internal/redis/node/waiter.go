@@ -32,6 +32,7 @@ type waiter struct {
 	inbox *inbox
 	ctx   context.Context
 	req   locker.Request
+	wait  locker.Wait // nil: it does not wait
 	// positionTTL is how long the server keeps its position in the queue without a request; 0: it does not wait.
 	positionTTL time.Duration
 
@@ -114,9 +115,10 @@ func (w *waiter) enqueue() (script.Position, error) {
 
 // attempt returns the attempt of a command that draws tokens.
 func (w *waiter) attempt() script.Attempt {
-	a := w.n.attempt(&w.req)
-	a.Fences = w.req.FencesNow()
-	return a
+	if w.wait != nil {
+		w.req.Fences = w.wait.Fences()
+	}
+	return w.n.attempt(&w.req)
 }
 
 // claim takes over a lock that was granted by somebody else's release.
@@ -175,17 +177,17 @@ func (w *waiter) granted(p script.Position) (locker.Grant, error) {
 		return locker.Grant{}, w.give(locker.ErrClosed)
 	}
 	// The grant keeps the waiter for as long as the lock is held. It needs neither.
-	w.ctx, w.req.Wait = nil, nil
+	w.ctx, w.wait = nil, nil
 	return locker.Grant{Fence: p.Counter, Fences: p.Fences, Token: w.req.Token, Sent: w.start, Private: w}, nil
 }
 
 var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")
 
-// wait waits for the lock in the queue. pause is how long to wait for a notification before the next request.
-func (w *waiter) wait(pause time.Duration) (locker.Grant, error) {
+// run waits for the lock in the queue. pause is how long to wait for a notification before the next request.
+func (w *waiter) run(pause time.Duration) (locker.Grant, error) {
 	w.placed = true
 	for {
-		told, err := w.req.Wait.Sleep(w.ctx, pause, w.news)
+		told, err := w.wait.Sleep(w.ctx, pause, w.news)
 		if err != nil {
 			return locker.Grant{}, w.give(err)
 		}
@@ -195,15 +197,14 @@ func (w *waiter) wait(pause time.Duration) (locker.Grant, error) {
 		case err == nil && p.Status == script.Granted:
 			return w.granted(p)
 		case err == nil:
-			w.req.Wait.Held(heldError(p))
+			w.wait.Held(heldError(p))
 			pause = w.pause(p)
 		case !isFault(err):
 			return locker.Grant{}, w.give(err)
 		default:
-			if err := w.req.Wait.Failed(w.ctx, asked, w.n.fault(err)); err != nil {
+			if pause, err = w.wait.Failed(w.ctx, asked, w.n.fault(err)); err != nil {
 				return locker.Grant{}, w.give(err)
 			}
-			pause = w.req.Wait.Pause() // short at first, because the server may have granted the lock
 		}
 	}
 }

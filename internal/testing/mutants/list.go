@@ -145,7 +145,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]patch{{"redlock/update.go", "Hint: l.last}", "Hint: u.req.Fence}"}},
 		[]killer{test("redlock", "TestNodeThatHealsIsPastTheBlock")}},
 	{"tokens of a Redlock are asked for when the wait begins",
-		[]patch{{"redlock/waiter.go", "req.Fences = req.FencesNow()", "req.Fences = max(1, req.Fences)"}},
+		[]patch{{"redlock/waiter.go", "w.req.Fences = w.wait.Fences()", "_ = w.wait.Fences()"}},
 		[]killer{test("redlock", "^TestLockIsHandedOverWithinTheProcess$")}},
 	{"late grants are not released", []patch{{"redlock/lease.go", "if orphan {", "if orphan && req == nil {"}},
 		[]killer{test("redlock", "TestNoOrphans|TestUnlockWhileGrantsAreUnderWay"), simulated(600)}},

@@ -82,7 +82,7 @@ var manyMutants = []mutant{
 		[]killer{test("internal/redis/script", "TestStepAmongTombstones")}},
 	{"many: a step grants what is free, memory",
 		[]patch{{"memory/memory.go", "			return nil, held",
-			"			b.grant(b.lock(reqs[0].Key), reqs[0])\n			return nil, held"}},
+			"			b.grant(b.lock(reqs[0].Key), reqs[0], 1)\n			return nil, held"}},
 		[]killer{test("memory", "TestConformance/virtual_time/Many")}},
 	{"some: a gate that is held is passed, script",
 		[]patch{{"internal/redis/script/step.lua", "if held[i] then gate, taken = i,", "if held[i] then taken ="}},

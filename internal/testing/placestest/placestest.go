@@ -211,12 +211,12 @@ func (c *Calls) Acquire(ctx context.Context, req locker.Request) (locker.Grant, 
 }
 
 // Queue implements [locker.Queuer].
-func (c *Calls) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (c *Calls) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	if err := c.count("Queue"); err != nil {
 		return locker.Grant{}, err
 	}
 	defer c.answer()
-	return c.Backend.Queue(ctx, req)
+	return c.Backend.Queue(ctx, req, wait)
 }
 
 // AcquireMany implements [locker.ManyAcquirer].

@@ -26,8 +26,8 @@ func (f *forgetful) Acquire(ctx context.Context, req locker.Request) (locker.Gra
 	return grant, err
 }
 
-func (f *forgetful) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	grant, err := f.Backend.Queue(ctx, req)
+func (f *forgetful) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+	grant, err := f.Backend.Queue(ctx, req, wait)
 	if err == nil {
 		f.owners.Store(req.Key, req.Token)
 	}

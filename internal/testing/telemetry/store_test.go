@@ -37,12 +37,12 @@ func (s *store) Acquire(ctx context.Context, req locker.Request) (locker.Grant, 
 	return s.Backend.Acquire(ctx, req)
 }
 
-func (s *store) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s *store) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	s.tokens.note(req.Token)
 	if err := s.fails("queue"); err != nil {
 		return locker.Grant{}, err
 	}
-	return s.Backend.Queue(ctx, req)
+	return s.Backend.Queue(ctx, req, wait)
 }
 
 func (s *store) AcquireMany(

@@ -98,8 +98,8 @@ func (b *twice) grant(g locker.Grant, err error) (locker.Grant, error) {
 	return g, err
 }
 
-func (b *twice) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	return b.grant(b.Backend.Queue(ctx, req))
+func (b *twice) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+	return b.grant(b.Backend.Queue(ctx, req, wait))
 }
 
 func (b *twice) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -113,8 +113,8 @@ func (b *twice) Acquire(ctx context.Context, req locker.Request) (locker.Grant, 
 // repeating gives each token several times.
 type repeating struct{ *memory.Backend }
 
-func (b repeating) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	g, err := b.Backend.Queue(ctx, req)
+func (b repeating) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+	g, err := b.Backend.Queue(ctx, req, wait)
 	g.Fence = (g.Fence + 3) / 4
 	return g, err
 }
@@ -128,9 +128,9 @@ func (b repeating) Acquire(ctx context.Context, req locker.Request) (locker.Gran
 // hasty ends locks too early.
 type hasty struct{ *memory.Backend }
 
-func (b hasty) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b hasty) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	req.TTL /= 2
-	return b.Backend.Queue(ctx, req)
+	return b.Backend.Queue(ctx, req, wait)
 }
 
 func (b hasty) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {

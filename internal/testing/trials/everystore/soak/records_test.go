@@ -84,9 +84,9 @@ func (q quarters) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	return q.Backend.Acquire(ctx, req)
 }
 
-func (q quarters) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (q quarters) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
 	req.TTL /= 4
-	return q.Backend.Queue(ctx, req)
+	return q.Backend.Queue(ctx, req, wait)
 }
 
 func (q quarters) Extend(ctx context.Context, req locker.Request) error {
