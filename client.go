@@ -261,7 +261,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	}
 	sent := start
 	if err = fromBackend(err); err == nil {
-		sent = granted.of(&req, start)
+		sent = complete(&req, &granted, start)
 		if queue != nil {
 			queue.granted = time.Now()
 		}
@@ -285,9 +285,9 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	return l, err
 }
 
-// of completes req, to which g was granted, for later requests. It returns when the request was sent that set the TTL;
-// start is when the call began.
-func (g *Grant) of(req *Request, start time.Time) (sent time.Time) {
+// complete completes req, to which g was granted, for later requests. It returns when the request was sent that set the
+// TTL; start is when the call began.
+func complete(req *Request, g *Grant, start time.Time) (sent time.Time) {
 	req.Fence, req.Fences, req.Private = g.Fence, min(g.Fences, MaxFences), g.Private
 	if g.Token != "" {
 		req.Token = g.Token

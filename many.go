@@ -165,7 +165,7 @@ func (c *Client) attemptMany(ctx context.Context, m Many, o options) ([]Lease, e
 	if err = fromBackend(err); err == nil {
 		for i, g := range grants {
 			if g != nil {
-				sent[i] = g.of(&reqs[i], start)
+				sent[i] = complete(&reqs[i], g, start)
 				granted = append(granted, reqs[i])
 			}
 		}

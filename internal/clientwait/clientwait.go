@@ -21,7 +21,7 @@ func New(ctx context.Context, opts ...locker.Option) (wait locker.Wait, closes f
 	}
 	var q queue
 	c := locker.NewClient(&q)
-	_, err := c.Lock(lockertrace.With(context.WithoutCancel(ctx), &trace), "k", opts...)
+	_, err := c.Lock(lockertrace.With(context.Background(), &trace), "k", opts...)
 	if !errors.Is(err, errTaken) {
 		panic(err)
 	}
