@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -316,11 +317,11 @@ func (s slowAbout) answer(key string, err error) error {
 	return err
 }
 
-func (s slowAbout) Extend(ctx context.Context, req locker.Request) error {
+func (s slowAbout) Extend(ctx context.Context, req backend.Request) error {
 	return s.answer(req.Key, s.Backend.Extend(ctx, req))
 }
 
-func (s slowAbout) Verify(ctx context.Context, req locker.Request) error {
+func (s slowAbout) Verify(ctx context.Context, req backend.Request) error {
 	return s.answer(req.Key, s.Backend.Verify(ctx, req))
 }
 

@@ -2,8 +2,6 @@ package locker
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/core/ending"
 	"github.com/golocker/locker/internal/core/several"
@@ -19,13 +18,13 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// Client turns a [Backend] into a [Locker]. It waits for locks, renews leases, notices losses and releases locks.
-// Create one with [NewClient], or with the New function of a backend's package. A Client is safe for concurrent use and
-// meant to be shared.
+// Client turns a [backend.Backend] into a [Locker]. It waits for locks, renews leases, notices losses and releases
+// locks. Create one with [NewClient], or with the New function of a backend's package. A Client is safe for concurrent
+// use and meant to be shared.
 type Client struct {
-	backend Backend
-	queuer  Queuer // the backend, if it implements Queuer; else nil
-	can     Capabilities
+	backend backend.Backend
+	queuer  backend.Queuer // the backend, if it implements Queuer; else nil
+	can     backend.Capabilities
 	queues  keyQueues
 	closing chan struct{} // closed when Close begins
 	gone    chan struct{} // closed when Close has ended
@@ -50,23 +49,23 @@ type Client struct {
 const closeGrace = 250 * time.Millisecond
 
 // NewClient returns a Client of b. If b is an io.Closer, closing the Client closes b.
-func NewClient(b Backend) *Client {
-	queuer, _ := b.(Queuer)
+func NewClient(b backend.Backend) *Client {
+	queuer, _ := b.(backend.Queuer)
 	c := &Client{
 		backend: b,
 		queuer:  queuer,
 		closing: make(chan struct{}),
 		gone:    make(chan struct{}),
 	}
-	if s, ok := b.(Capable); ok {
+	if s, ok := b.(backend.Capable); ok {
 		c.can = s.Capabilities()
 	}
 	c.schedule.origin = time.Now()
 	return c
 }
 
-// Capabilities returns what the backend has stated of itself; see [Capable].
-func (c *Client) Capabilities() Capabilities { return c.can }
+// Capabilities returns what the backend has stated of itself; see [backend.Capable].
+func (c *Client) Capabilities() backend.Capabilities { return c.can }
 
 // closes reports whether Close has begun. Leases are over from then on, although Close ends them one after the other,
 // and runs hooks meanwhile.
@@ -175,16 +174,6 @@ func recovered(f func()) (panicked any) {
 	return nil
 }
 
-// NewToken returns a new owner value, which is 20 random bytes as printable text. It is for a [Queuer] that makes
-// several attempts.
-func NewToken() string {
-	var b [20]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	var text [27]byte
-	base64.RawURLEncoding.Encode(text[:], b[:])
-	return string(text[:])
-}
-
 // Lock implements [Locker].
 func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease, err error) {
 	defer func() {
@@ -247,12 +236,12 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	if err := ending.Of(ctx); err != nil {
 		return nil, err
 	}
-	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.keeps()}
+	req := backend.Request{Key: key, Token: backend.NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.keeps()}
 	trace := lockertrace.From(ctx)
 	if queue != nil && queue.shares(o, o.local(ctx)) {
-		req.Fences = MaxFences
+		req.Fences = backend.MaxFences
 	}
-	var granted Grant
+	var granted backend.Grant
 	start := time.Now()
 	if queue == nil || c.queuer == nil {
 		granted, err = c.backend.Acquire(ctx, req)
@@ -287,8 +276,8 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 
 // complete completes req, to which g was granted, for later requests. It returns when the request was sent that set the
 // TTL; start is when the call began.
-func complete(req *Request, g *Grant, start time.Time) (sent time.Time) {
-	req.Fence, req.Fences, req.Private = g.Fence, min(g.Fences, MaxFences), g.Private
+func complete(req *backend.Request, g *backend.Grant, start time.Time) (sent time.Time) {
+	req.Fence, req.Fences, req.Private = g.Fence, min(g.Fences, backend.MaxFences), g.Private
 	if g.Token != "" {
 		req.Token = g.Token
 	}
@@ -301,13 +290,13 @@ func complete(req *Request, g *Grant, start time.Time) (sent time.Time) {
 // begin begins the lease of a lock that was granted to req, which was sent at start. queue has the callers that the
 // grant may be handed over to, or is nil.
 func (c *Client) begin(
-	trace *lockertrace.Trace, req Request, start time.Time, o options, queue *keyQueue,
+	trace *lockertrace.Trace, req backend.Request, start time.Time, o options, queue *keyQueue,
 ) (*lease, error) {
 	l, err := c.hold(trace, req, start, o, queue)
 	if err != nil {
 		return nil, err
 	}
-	if n, ok := c.backend.(LossNotifier); ok {
+	if n, ok := c.backend.(backend.LossNotifier); ok {
 		l.grant.listen(n)
 	}
 	return l, nil
@@ -391,7 +380,7 @@ func woken(t *lockertrace.Trace, reason lockertrace.WakeReason, since time.Time)
 // hold begins the lease of a lock that was granted to req, which was sent at start. It fails if the validity was over
 // before the grant arrived, or if the Client was closed.
 func (c *Client) hold(
-	trace *lockertrace.Trace, req Request, start time.Time, o options, queue *keyQueue,
+	trace *lockertrace.Trace, req backend.Request, start time.Time, o options, queue *keyQueue,
 ) (*lease, error) {
 	g := &grant{
 		client:  c,
@@ -457,7 +446,7 @@ func (c *Client) forget(g *grant) {
 
 // giveUp releases a lock that was granted to req, but whose lease cannot be returned to the caller. why is the reason.
 // It is called within an attempt. The channel is closed when the release has ended.
-func (c *Client) giveUp(ctx context.Context, req Request, why error) (released <-chan struct{}) {
+func (c *Client) giveUp(ctx context.Context, req backend.Request, why error) (released <-chan struct{}) {
 	over := make(chan struct{})
 	if errors.Is(why, ErrClosed) {
 		// Release the lock before returning. Close closes the backend as soon as the attempts have ended.

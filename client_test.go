@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/memory"
 )
 
@@ -227,7 +228,7 @@ func TestCloseWaitsForAttemptsToBeUndone(t *testing.T) {
 
 // If the backend does not implement Inspector, the error says so, and does not match ErrUnavailable.
 func TestInspectIsOptional(t *testing.T) {
-	c := locker.NewClient(struct{ locker.Backend }{memory.NewBackend()})
+	c := locker.NewClient(struct{ backend.Backend }{memory.NewBackend()})
 	_, err := c.Inspect(t.Context(), "k")
 	_, forced := c.ForceRelease(t.Context(), "k", "")
 	for _, err := range []error{err, forced} {

@@ -45,8 +45,8 @@
 //
 // # Backends
 //
-// A store implements [Backend], which makes one attempt per call. [Client] turns a Backend into a Locker. It waits,
-// renews leases, notices losses and releases locks, so these work in the same way on every store.
+// [Client] turns a store into a Locker. It waits, renews leases, notices losses and releases locks, so these work in the
+// same way on every store. Package backend is what authors of stores implement.
 //
 // # More than one holder
 //

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // extensions is a backend that records the keys and the times of extensions.
 type extensions struct {
-	locker.Backend
+	backend.Backend
 
 	mu    sync.Mutex
-	hook  func(ctx context.Context, req locker.Request, next func() error) error
+	hook  func(ctx context.Context, req backend.Request, next func() error) error
 	begun time.Time
 	sent  []time.Duration // since begun
 	keys  []string
@@ -30,7 +31,7 @@ func watched(s *store) *extensions {
 	return &extensions{Backend: s, begun: time.Now(), now: map[string]int{}, most: map[string]int{}}
 }
 
-func (e *extensions) Extend(ctx context.Context, req locker.Request) error {
+func (e *extensions) Extend(ctx context.Context, req backend.Request) error {
 	e.mu.Lock()
 	e.sent = append(e.sent, time.Since(e.begun))
 	e.keys = append(e.keys, req.Key)
@@ -54,7 +55,7 @@ func (e *extensions) Extend(ctx context.Context, req locker.Request) error {
 }
 
 // on puts h before every following extension.
-func (e *extensions) on(h func(ctx context.Context, req locker.Request, next func() error) error) {
+func (e *extensions) on(h func(ctx context.Context, req backend.Request, next func() error) error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.hook = h
@@ -91,11 +92,11 @@ func watching(t *testing.T, f func(t *testing.T, e *extensions, c *locker.Client
 
 // late is a backend that answers acquisitions late.
 type late struct {
-	locker.Backend
+	backend.Backend
 	by time.Duration
 }
 
-func (l late) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (l late) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	g, err := l.Backend.Acquire(ctx, req)
 	time.Sleep(l.by)
 	return g, err

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/ending"
 	"github.com/golocker/locker/internal/core/validity"
 	"github.com/golocker/locker/lockertrace"
@@ -21,7 +22,7 @@ import (
 // A grant needs no goroutine: a timer ends it, and the schedule of the Client renews it.
 type grant struct {
 	client  *Client
-	req     Request
+	req     backend.Request
 	queue   *keyQueue // has the callers that it may be handed over to; nil if it is not handed over
 	renews  bool
 	start   time.Time     // when the acquiring request was sent
@@ -170,7 +171,7 @@ func (g *grant) pass(
 // has it then began without a question to the store, and may be held for long. If the lock was lost before that, its
 // holder should not have to wait for the next renewal to learn of it.
 func (g *grant) check() {
-	v, ok := g.client.backend.(Verifier)
+	v, ok := g.client.backend.(backend.Verifier)
 	g.mu.Lock()
 	l, ttl := g.lease, g.ttl
 	g.mu.Unlock()
@@ -214,20 +215,8 @@ func (g *grant) setExpiry() {
 	g.expiry.Reset(max(0, left(end)-g.client.early(g.ttl)))
 }
 
-// LossNotifier is an optional interface that may be implemented by a [Backend] that learns when a lock ends. If not,
-// the [Client] learns of a loss by the next renewal.
-type LossNotifier interface {
-	// NotifyLoss calls lost when the store reports that req.Token no longer owns the lock. err matches ErrNotHeld, and is
-	// preferably a *NotHeldError. req is the request of an Extend. A report may be late or missing, but never wrong: the
-	// Client ends the lease, and does not ask again.
-	//
-	// NotifyLoss is active until stop is called. lost may be called once more after that. None of the functions blocks,
-	// and stop does not call lost.
-	NotifyLoss(req Request, lost func(err error)) (stop func())
-}
-
 // listen ends the grant as soon as n reports that it is lost.
-func (g *grant) listen(n LossNotifier) {
+func (g *grant) listen(n backend.LossNotifier) {
 	stop := n.NotifyLoss(g.req, func(err error) { _ = g.finish(nil, &LostError{Reason: reasonOf(err)}) })
 	g.mu.Lock()
 	ended := g.lease.err != nil
@@ -244,7 +233,8 @@ func (g *grant) listen(n LossNotifier) {
 // lease or, for a renewal, the grant ends. If the answer is that the lock is no longer held, ask ends the grant,
 // whichever lease has the lock by now: the owner value is the same, and no release was sent.
 func (g *grant) ask(
-	ctx context.Context, l *lease, cancel *context.CancelFunc, request func(ctx context.Context, req Request) error,
+	ctx context.Context, l *lease, cancel *context.CancelFunc,
+	request func(ctx context.Context, req backend.Request) error,
 ) error {
 	if err := g.finish(l, nil); err != nil {
 		return err
@@ -300,7 +290,7 @@ func (g *grant) extend(ctx context.Context, l *lease, cancel *context.CancelFunc
 	wanted := g.lease.listener()
 	g.mu.Unlock()
 	start := time.Now()
-	err := g.ask(ctx, l, cancel, func(ctx context.Context, req Request) error {
+	err := g.ask(ctx, l, cancel, func(ctx context.Context, req backend.Request) error {
 		req.TTL, req.Wanted = ttl, wanted
 		return g.client.backend.Extend(ctx, req)
 	})
@@ -347,7 +337,7 @@ func (g *grant) adopt(start time.Time, ttl time.Duration) {
 }
 
 // held returns the request of the lock as the store may have it.
-func (g *grant) held() Request {
+func (g *grant) held() backend.Request {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	req := g.req

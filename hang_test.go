@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -22,7 +23,7 @@ type servers struct {
 	inFlight, peak atomic.Int64
 }
 
-func (s *servers) Extend(ctx context.Context, req locker.Request) error {
+func (s *servers) Extend(ctx context.Context, req backend.Request) error {
 	defer s.inFlight.Add(-1)
 	if n := s.inFlight.Add(1); n > s.peak.Load() {
 		s.peak.Store(n)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
@@ -78,7 +79,7 @@ func TestHookThatPanicsAtTheEndLeavesNoLock(t *testing.T) {
 				suspend := locker.SleepMachine(t)
 				wantPanic(t, func() { hold(t.Context(), alarmed(c), func() { suspend(ttl) }) })
 				for _, key := range keys {
-					_, err := s.Acquire(t.Context(), locker.Request{Key: key, Token: "next", TTL: time.Minute})
+					_, err := s.Acquire(t.Context(), backend.Request{Key: key, Token: "next", TTL: time.Minute})
 					if err != nil {
 						t.Errorf("%s is still taken: %v", key, err)
 					}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -167,7 +168,7 @@ func TestKeyQueueSkipsCallersThatHaveLeft(t *testing.T) {
 func TestKeyQueueReportsWhatTheFrontHasSeen(t *testing.T) {
 	for what, f := range map[string]func(l *keyQueue){
 		"held":                    func(q *keyQueue) { q.Held(&HeldError{Label: "web-7"}) },
-		"acquired by this client": func(q *keyQueue) { q.leave(&lease{grant: &grant{req: Request{Label: "web-7"}}}) },
+		"acquired by this client": func(q *keyQueue) { q.leave(&lease{grant: &grant{req: backend.Request{Label: "web-7"}}}) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
@@ -244,15 +245,17 @@ func TestTraceOfACallThatWaitsTwice(t *testing.T) {
 // queueingStore grants a lock for each value that is sent to release.
 type queueingStore struct{ release chan struct{} }
 
-func (s queueingStore) Queue(_ context.Context, _ Request, wait Wait) (Grant, error) {
+func (s queueingStore) Queue(_ context.Context, _ backend.Request, wait backend.Wait) (backend.Grant, error) {
 	wait.Held(&HeldError{Remaining: time.Second, Label: "another"})
 	<-s.release
-	return Grant{}, nil
+	return backend.Grant{}, nil
 }
 
-func (queueingStore) Acquire(context.Context, Request) (Grant, error) { return Grant{}, ErrHeld }
-func (queueingStore) Extend(context.Context, Request) error           { return nil }
-func (queueingStore) Release(context.Context, Request) error          { return nil }
+func (queueingStore) Acquire(context.Context, backend.Request) (backend.Grant, error) {
+	return backend.Grant{}, ErrHeld
+}
+func (queueingStore) Extend(context.Context, backend.Request) error  { return nil }
+func (queueingStore) Release(context.Context, backend.Request) error { return nil }
 
 // A hook that panics does not keep the callers behind it from the lock.
 func TestKeyQueueGoesOnAfterAHookHasPanicked(t *testing.T) {

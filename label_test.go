@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
@@ -40,9 +41,9 @@ func TestHeldErrorText(t *testing.T) {
 }
 
 // voting is a store whose refusals say more than a HeldError, as those of Redlock do.
-type voting struct{ locker.Backend }
+type voting struct{ backend.Backend }
 
-func (v voting) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (v voting) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	g, err := v.Backend.Acquire(ctx, req)
 	if err != nil {
 		err = fmt.Errorf("%w: 3 nodes said so", err)
@@ -85,7 +86,7 @@ func TestACallerThatWaitsForItselfIsTold(t *testing.T) {
 	for name, call := range calls {
 		for _, polls := range []bool{false, true} {
 			virtual.Test(t, func(t *testing.T) {
-				var store locker.Backend = memory.NewBackend()
+				var store backend.Backend = memory.NewBackend()
 				if polls {
 					store = voting{store}
 				}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -135,7 +136,7 @@ func (l *lease) keep() {
 // Verify implements verifiable.
 func (l *lease) Verify(ctx context.Context) error {
 	return l.call(ctx, "verify", func(ctx context.Context, cancel *context.CancelFunc) error {
-		v, ok := l.grant.client.backend.(Verifier)
+		v, ok := l.grant.client.backend.(backend.Verifier)
 		if !ok {
 			return errNoVerifier
 		}
@@ -148,7 +149,7 @@ func (l *lease) Verify(ctx context.Context) error {
 
 // Bind implements bindable.
 func (l *lease) Bind(ctx context.Context, to any) error {
-	b, binds := l.grant.client.backend.(Binder)
+	b, binds := l.grant.client.backend.(backend.Binder)
 	if binds {
 		l.keep()
 	}
@@ -157,7 +158,7 @@ func (l *lease) Bind(ctx context.Context, to any) error {
 			return errNoBinder
 		}
 		var unknown error // to is of a type that the backend does not know, which is no failure of the store
-		err := l.grant.ask(ctx, l, cancel, func(ctx context.Context, req Request) error {
+		err := l.grant.ask(ctx, l, cancel, func(ctx context.Context, req backend.Request) error {
 			err := b.Bind(ctx, req, to)
 			if errors.Is(err, errors.ErrUnsupported) {
 				unknown = err

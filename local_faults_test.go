@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -172,9 +173,9 @@ func TestHandoversEndOnASuspendedMachine(t *testing.T) {
 }
 
 // noTokens grants locks without tokens, and says that there are many.
-type noTokens struct{ locker.Backend }
+type noTokens struct{ backend.Backend }
 
-func (n noTokens) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (n noTokens) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	g, err := n.Backend.Acquire(ctx, req)
 	g.Fence = 0
 	return g, err
@@ -195,11 +196,11 @@ func TestHandoverWithoutTokens(t *testing.T) {
 }
 
 // generous grants more tokens than it was asked for.
-type generous struct{ locker.Backend }
+type generous struct{ backend.Backend }
 
-func (n generous) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (n generous) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	g, err := n.Backend.Acquire(ctx, req)
-	g.Fences = locker.MaxFences
+	g.Fences = backend.MaxFences
 	return g, err
 }
 
@@ -343,7 +344,7 @@ func TestLockIsNotHandedOverOnceCloseHasBegun(t *testing.T) {
 			}
 			wantErr(t, seen, locker.ErrLost, locker.ErrClosed)
 			wantErr(t, g.err, locker.ErrClosed)
-			if g, err := s.Backend.Acquire(t.Context(), locker.Request{Key: "k", Token: "other", TTL: ttl}); err != nil {
+			if g, err := s.Backend.Acquire(t.Context(), backend.Request{Key: "k", Token: "other", TTL: ttl}); err != nil {
 				t.Errorf("the lock was unlocked, and stays taken: %v %v", g, err)
 			}
 		})

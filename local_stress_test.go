@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -25,9 +26,9 @@ func TestLocalHandoverUnderStress(t *testing.T) {
 			tokens := map[string]int{}
 			var clients []*locker.Client
 			for k := range 3 {
-				var be locker.Backend = b
+				var be backend.Backend = b
 				if k == 2 {
-					be = struct{ locker.Backend }{b}
+					be = struct{ backend.Backend }{b}
 				}
 				c := locker.NewClient(be)
 				clients = append(clients, c)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
@@ -18,9 +19,9 @@ import (
 // queuing is a store whose waiters queue in it.
 type queuing struct{ *store }
 
-func (s queuing) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (g locker.Grant, err error) {
+func (s queuing) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (g backend.Grant, err error) {
 	err = s.call(ctx, "queue", func() (err error) {
-		g, err = s.Backend.(locker.Queuer).Queue(ctx, req, wait)
+		g, err = s.Backend.(backend.Queuer).Queue(ctx, req, wait)
 		return err
 	})
 	return g, err
@@ -69,7 +70,7 @@ func local(
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				s := newStore()
-				var b locker.Backend = binding{verifying{s}}
+				var b backend.Backend = binding{verifying{s}}
 				if name == "queue" {
 					b = queuingBinding{queuing{s}, binding{verifying{s}}}
 				}
@@ -343,7 +344,7 @@ type lossy struct {
 	lost chan func(error)
 }
 
-func (s lossy) NotifyLoss(_ locker.Request, lost func(error)) (stop func()) {
+func (s lossy) NotifyLoss(_ backend.Request, lost func(error)) (stop func()) {
 	s.lost <- lost
 	return func() {}
 }

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -31,7 +32,7 @@ func TestTokensAreAskedForWhileOthersWait(t *testing.T) {
 		}
 		one = takes(t, "the second", two)
 		synctest.Wait()
-		wants(locker.MaxFences)
+		wants(backend.MaxFences)
 		for _, next := range []<-chan granted{three, four} {
 			if err := one.Unlock(t.Context()); err != nil {
 				t.Error(err)
@@ -108,7 +109,7 @@ type counting struct {
 	fences chan int
 }
 
-func (s counting) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (s counting) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	s.fences <- req.Fences
 	return s.Backend.Queue(ctx, req, wait)
 }
@@ -119,11 +120,11 @@ func TestTokensOfAGrantAreUsedUp(t *testing.T) {
 		virtual.Test(t, func(t *testing.T) {
 			s := newStore()
 			few := fewTokens{s, 3}
-			var b locker.Backend = few
+			var b backend.Backend = few
 			if queue {
 				b = struct {
 					fewTokens
-					locker.Queuer
+					backend.Queuer
 				}{few, fewTokensQueued{few}}
 			}
 			c := locker.NewClient(b)
@@ -165,14 +166,14 @@ type fewTokens struct {
 	n int
 }
 
-func (s fewTokens) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s fewTokens) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	req.Fences = min(req.Fences, s.n)
 	return s.store.Acquire(ctx, req)
 }
 
 type fewTokensQueued struct{ fewTokens }
 
-func (s fewTokensQueued) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (s fewTokensQueued) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	g, err := queuing{s.store}.Queue(ctx, req, wait)
 	g.Fences = min(g.Fences, s.n)
 	return g, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
@@ -18,10 +19,10 @@ import (
 type stepping struct{ *store }
 
 func (s stepping) AcquireMany(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) (gs []*locker.Grant, err error) {
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) (gs []*backend.Grant, err error) {
 	err = s.call(ctx, "acquire many", func() (err error) {
-		gs, err = s.Backend.(locker.ManyAcquirer).AcquireMany(ctx, reqs, c)
+		gs, err = s.Backend.(backend.ManyAcquirer).AcquireMany(ctx, reqs, c)
 		return err
 	})
 	return gs, err

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // store is a memory backend whose calls a test can fail, delay and count.
 type store struct {
-	locker.Backend
+	backend.Backend
 
 	mu     sync.Mutex
 	calls  map[string]int
@@ -58,7 +59,7 @@ func (s *store) call(ctx context.Context, op string, next func() error) error {
 	return h(ctx, next)
 }
 
-func (s *store) Acquire(ctx context.Context, req locker.Request) (g locker.Grant, err error) {
+func (s *store) Acquire(ctx context.Context, req backend.Request) (g backend.Grant, err error) {
 	s.mu.Lock()
 	s.tokens = append(s.tokens, req.Token)
 	s.mu.Unlock()
@@ -69,11 +70,11 @@ func (s *store) Acquire(ctx context.Context, req locker.Request) (g locker.Grant
 	return g, err
 }
 
-func (s *store) Extend(ctx context.Context, req locker.Request) error {
+func (s *store) Extend(ctx context.Context, req backend.Request) error {
 	return s.call(ctx, "extend", func() error { return s.Backend.Extend(ctx, req) })
 }
 
-func (s *store) Release(ctx context.Context, req locker.Request) error {
+func (s *store) Release(ctx context.Context, req backend.Request) error {
 	return s.call(ctx, "release", func() error { return s.Backend.Release(ctx, req) })
 }
 
@@ -82,12 +83,12 @@ func (s *store) Close() error { s.closed = true; return nil }
 // steal makes another caller the owner of the lock of l. If ttl is 0, the lock has no owner afterwards.
 func (s *store) steal(t *testing.T, l locker.Lease, ttl time.Duration) {
 	t.Helper()
-	if err := s.Backend.Release(t.Context(), locker.Request{Key: l.Key(), Token: l.Token()}); err != nil {
+	if err := s.Backend.Release(t.Context(), backend.Request{Key: l.Key(), Token: l.Token()}); err != nil {
 		t.Fatal(err)
 	}
 	if ttl > 0 {
 		if _, err := s.Backend.Acquire(t.Context(),
-			locker.Request{Key: l.Key(), Token: "thief", TTL: ttl}); err != nil {
+			backend.Request{Key: l.Key(), Token: "thief", TTL: ttl}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/ending"
 	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/lockertrace"
@@ -60,38 +61,6 @@ func TryLockMany(ctx context.Context, l Locker, m Many, opts ...Option) ([]Lease
 	return nil, errNotMany
 }
 
-// ManyAcquirer is an optional interface that may be implemented by a [Backend] that can acquire several locks in one
-// step. If not, [LockAll] and [TryLockAll] acquire them one after the other.
-type ManyAcquirer interface {
-	// AcquireMany makes one attempt to acquire the locks of reqs that c asks for. reqs have different keys, sorted, and
-	// the same options. The rules of Acquire apply to each of them, and in addition:
-	//
-	//   - It acquires either all that c asks for or nothing, in one atomic step. Nobody sees a part of them held.
-	//   - The grants are in the order of reqs, and nil for those that were not acquired.
-	//   - If a lock is held by another owner, the error is an *Error that names its key, if it is known.
-	//   - It does not overtake callers that wait for one of the locks: that lock counts as held.
-	//   - If the error matches errors.ErrUnsupported, these locks cannot be acquired in one step, for example because
-	//     they are on different servers, or because somebody waits for one of them. Nothing was acquired then, and the
-	//     locks are acquired one after the other.
-	AcquireMany(ctx context.Context, reqs []Request, c Choice) ([]*Grant, error)
-}
-
-// Choice says which of several locks [ManyAcquirer] acquires. The zero value stands for all of them. A backend gets
-// another one only if it states [Capabilities].Some.
-type Choice struct {
-	// N is how many of the locks are wanted: the first ones that are free. 0 means all of them. If fewer are free, nothing
-	// is acquired, and the error matches ErrHeld. All executions of a call together grant no more than N locks.
-	N int
-
-	// Gates are the keys of other locks. If one of them is held or waited for, nothing is acquired, and the error matches
-	// ErrHeld and names that gate. A call that is executed twice is granted twice, also if a gate was taken in between.
-	Gates []string
-
-	// Spare is from how many locks on, which are free beside the N, the gates do not count. 0 means that they always
-	// count.
-	Spare int
-}
-
 var errNotMany = fmt.Errorf("these locks cannot be acquired in one step: %w", errors.ErrUnsupported)
 
 // TryLockMany implements [ManyLocker]. It is for [LockAll], [TryLockAll] and middleware.
@@ -126,15 +95,15 @@ func (c *Client) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lea
 }
 
 // acquireMany makes one attempt to acquire the locks that m describes.
-func (c *Client) acquireMany(ctx context.Context, reqs []Request, m *Many) ([]*Grant, error) {
-	many, ok := c.backend.(ManyAcquirer)
+func (c *Client) acquireMany(ctx context.Context, reqs []backend.Request, m *Many) ([]*backend.Grant, error) {
+	many, ok := c.backend.(backend.ManyAcquirer)
 	if !ok || !m.all() && !c.can.Some {
 		return nil, errNotMany
 	}
 	if m.all() {
-		return many.AcquireMany(ctx, reqs, Choice{})
+		return many.AcquireMany(ctx, reqs, backend.Choice{})
 	}
-	return many.AcquireMany(ctx, reqs, Choice{N: m.N, Gates: m.Gates, Spare: m.Spare})
+	return many.AcquireMany(ctx, reqs, backend.Choice{N: m.N, Gates: m.Gates, Spare: m.Spare})
 }
 
 // attemptMany makes one attempt to acquire the locks that m describes, in one step.
@@ -149,9 +118,9 @@ func (c *Client) attemptMany(ctx context.Context, m Many, o options) ([]Lease, e
 	if err := ending.Of(ctx); err != nil {
 		return nil, err
 	}
-	reqs := make([]Request, len(m.Keys))
+	reqs := make([]backend.Request, len(m.Keys))
 	for i, key := range m.Keys {
-		reqs[i] = Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.keeps()}
+		reqs[i] = backend.Request{Key: key, Token: backend.NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.keeps()}
 	}
 	trace := lockertrace.From(ctx)
 	start := time.Now()
@@ -159,7 +128,7 @@ func (c *Client) attemptMany(ctx context.Context, m Many, o options) ([]Lease, e
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, errNotMany
 	}
-	var granted []Request
+	var granted []backend.Request
 	var leases []*lease
 	sent := make([]time.Time, len(reqs))
 	if err = fromBackend(err); err == nil {
@@ -198,7 +167,7 @@ func (c *Client) attemptMany(ctx context.Context, m Many, o options) ([]Lease, e
 }
 
 // giveUpMany releases the locks that were granted to reqs. The first of them have leases.
-func (c *Client) giveUpMany(ctx context.Context, reqs []Request, leases []*lease) {
+func (c *Client) giveUpMany(ctx context.Context, reqs []backend.Request, leases []*lease) {
 	for _, l := range leases {
 		_ = l.grant.finish(l, ErrUnlocked)
 	}

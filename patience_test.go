@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
@@ -16,8 +17,8 @@ type pausing struct {
 	stop time.Duration
 }
 
-func (p *pausing) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
-	g, err := p.Backend.(locker.Queuer).Queue(ctx, req, wait)
+func (p *pausing) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
+	g, err := p.Backend.(backend.Queuer).Queue(ctx, req, wait)
 	time.Sleep(p.stop)
 	p.stop = 0
 	return g, err
@@ -46,16 +47,16 @@ type failing struct {
 	down atomic.Bool
 }
 
-func (f *failing) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (f *failing) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	for w := wait; ; {
 		asked := time.Now()
 		if !f.down.Load() {
 			w.Held(&locker.HeldError{})
 		} else if _, err := w.Failed(ctx, asked, locker.ErrUnavailable); err != nil {
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 		if _, err := w.Sleep(ctx, 10*time.Millisecond, nil); err != nil {
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 }
@@ -66,7 +67,7 @@ func TestEachCallerHasPatienceOfItsOwn(t *testing.T) {
 	for _, queues := range []bool{false, true} {
 		virtual.Test(t, func(t *testing.T) {
 			f := &failing{store: newStore()}
-			b := locker.Backend(f)
+			b := backend.Backend(f)
 			if !queues {
 				b = f.store
 			}
@@ -78,7 +79,7 @@ func TestEachCallerHasPatienceOfItsOwn(t *testing.T) {
 				}
 			}
 			c := locker.NewClient(b)
-			if _, err := f.Backend.Acquire(t.Context(), locker.Request{Key: "k", Token: "other", TTL: time.Hour}); err != nil {
+			if _, err := f.Backend.Acquire(t.Context(), backend.Request{Key: "k", Token: "other", TTL: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			front := asks(t.Context(), c, "k", locker.Patience(30*time.Minute))

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/golocker/locker/backend"
 )
 
 const (
@@ -18,17 +20,17 @@ const (
 	toldPoll = 2 * time.Second
 )
 
-// news receives the notifications about one key. live and stop are those of [Notifier].
+// news receives the notifications about one key. live and stop are those of [backend.Notifier].
 type news struct {
 	ring chan bool // has a value, false, if the lock may have become free
 	live func() bool
 	stop func()
 }
 
-// listen starts to receive notifications about key if the backend is a [Notifier].
+// listen starts to receive notifications about key if the backend is a [backend.Notifier].
 func (c *Client) listen(key string) *news {
 	n := &news{ring: make(chan bool, 1), live: func() bool { return false }, stop: func() {}}
-	if notifier, ok := c.backend.(Notifier); ok {
+	if notifier, ok := c.backend.(backend.Notifier); ok {
 		n.live, n.stop = notifier.Notify(key, func() {
 			select {
 			case n.ring <- false:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -17,7 +18,7 @@ type reentrant struct {
 	c *circle
 }
 
-func (r reentrant) NotifyLoss(locker.Request, func(error)) (stop func()) { return r.c.callAll }
+func (r reentrant) NotifyLoss(backend.Request, func(error)) (stop func()) { return r.c.callAll }
 
 // circle has a lease whose hooks call all that a program has: the Election, the lease and the Locker.
 type circle struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 func TestWhenRenewalsAreSent(t *testing.T) {
@@ -17,7 +18,7 @@ func TestWhenRenewalsAreSent(t *testing.T) {
 	watching(t, func(t *testing.T, e *extensions, c *locker.Client) {
 		// The first renewal is due a third of the TTL after the request, not after the answer.
 		l := mustLock(t, locker.NewClient(late{e, 2 * s}), "k", locker.TTL(30*s))
-		e.on(func(_ context.Context, _ locker.Request, next func() error) error {
+		e.on(func(_ context.Context, _ backend.Request, next func() error) error {
 			time.Sleep(s) // the third is also counted from when this request was sent
 			switch len(e.at()) {
 			case 3, 4:
@@ -38,7 +39,7 @@ func TestWhenRenewalsAreSent(t *testing.T) {
 func TestRenewalThatHangsLeavesTimeForMore(t *testing.T) {
 	watching(t, func(t *testing.T, e *extensions, c *locker.Client) {
 		l := mustLock(t, c, "k", locker.TTL(ttl))
-		e.on(func(ctx context.Context, _ locker.Request, next func() error) error {
+		e.on(func(ctx context.Context, _ backend.Request, next func() error) error {
 			if len(e.at()) > 3 {
 				return next()
 			}
@@ -62,7 +63,7 @@ func TestRenewalOfALongTTLIsBounded(t *testing.T) {
 	watching(t, func(t *testing.T, e *extensions, c *locker.Client) {
 		l := mustLock(t, c, "k", locker.TTL(locker.MaxTTL))
 		var took time.Duration
-		e.on(func(ctx context.Context, _ locker.Request, _ func() error) error {
+		e.on(func(ctx context.Context, _ backend.Request, _ func() error) error {
 			start := time.Now()
 			<-ctx.Done()
 			took = time.Since(start)
@@ -83,7 +84,7 @@ func TestOneRenewalOfALeaseAtATime(t *testing.T) {
 		for i := range 10 {
 			mustLock(t, c, fmt.Sprint(i), locker.TTL(ttl))
 		}
-		e.on(func(_ context.Context, _ locker.Request, next func() error) error {
+		e.on(func(_ context.Context, _ backend.Request, next func() error) error {
 			err := next()
 			time.Sleep(ttl * 2 / 5)
 			return err
@@ -108,7 +109,7 @@ func TestRenewalsOfAboutTheSameTimeTravelTogether(t *testing.T) {
 			mustLock(t, c, fmt.Sprint(i), locker.TTL(ttl))
 			time.Sleep(ttl / 30 / n)
 		}
-		e.on(func(_ context.Context, req locker.Request, next func() error) error {
+		e.on(func(_ context.Context, req backend.Request, next func() error) error {
 			time.Sleep(time.Duration(len(req.Key)) * time.Millisecond) // the answers arrive at different times
 			return next()
 		})
@@ -151,7 +152,7 @@ func TestRenewalsInFlightAreBoundedAndInOrder(t *testing.T) {
 			mustLock(t, c, order[i], locker.TTL(long))
 			time.Sleep(long / 30 / n)
 		}
-		e.on(func(_ context.Context, _ locker.Request, next func() error) error {
+		e.on(func(_ context.Context, _ backend.Request, next func() error) error {
 			err := next()
 			time.Sleep(time.Second)
 			return err
@@ -227,7 +228,7 @@ func TestCloseWaitsForRenewals(t *testing.T) {
 	watching(t, func(t *testing.T, e *extensions, c *locker.Client) {
 		mustLock(t, c, "k", locker.TTL(ttl))
 		returned := false
-		e.on(func(ctx context.Context, _ locker.Request, _ func() error) error {
+		e.on(func(ctx context.Context, _ backend.Request, _ func() error) error {
 			<-ctx.Done()
 			time.Sleep(100 * time.Millisecond)
 			returned = true

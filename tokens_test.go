@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/memory"
 )
@@ -20,7 +21,7 @@ func TestTokensAreNotRaised(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	without := locker.NewClient(struct{ locker.Backend }{memory.NewBackend()})
+	without := locker.NewClient(struct{ backend.Backend }{memory.NewBackend()})
 	defer without.Close()
 	for _, tt := range []struct {
 		ctx  context.Context

@@ -6,33 +6,6 @@ import (
 	"fmt"
 )
 
-// Verifier is an optional interface that may be implemented by a [Backend]. If not, [Verify] returns an error that
-// matches errors.ErrUnsupported, and sends nothing.
-type Verifier interface {
-	// Verify proves that a lock still belongs to req.Token, and that req.Fence is the greatest token of its key.
-	//
-	//   - It returns nil only if the store has proved this with answers to requests of this call. The proof must not
-	//     depend on the time: locks may have expired early, and messages may have been late.
-	//   - It changes nothing.
-	//   - It returns an error that matches ErrNotHeld, preferably a *NotHeldError, only if the store answered that
-	//     req.Token does not own the lock. Any other error means that nothing was proved.
-	//   - It returns within milliseconds of the end of ctx.
-	Verify(ctx context.Context, req Request) error
-}
-
-// Binder is an optional interface that may be implemented by a [Backend]. If not, [Bind] returns an error that matches
-// errors.ErrUnsupported, and sends nothing.
-type Binder interface {
-	// Bind binds to, which the caller of the function [Bind] has passed, to the lock: a transaction, for example, that
-	// takes effect only while the lock belongs to req.Token.
-	//
-	//   - It returns an error that matches errors.ErrUnsupported if it does not know the type of to. It has done nothing
-	//     then.
-	//   - It returns an error that matches ErrNotHeld, preferably a *NotHeldError, only if the store answered that
-	//     req.Token does not own the lock. Any other error means that nothing is known.
-	Bind(ctx context.Context, req Request, to any) error
-}
-
 var errNoVerifier = fmt.Errorf("the backend cannot verify leases: %w", errors.ErrUnsupported)
 
 // Verify asks the store whether lease still has its lock, for example before the commit of what was done under the
@@ -55,7 +28,7 @@ var errNoVerifier = fmt.Errorf("the backend cannot verify leases: %w", errors.Er
 //     belong to the lease. On Redlock this includes nodes that granted late with a greater token, or that got the lock
 //     back while it was held.
 //   - ctx's error, if ctx ended.
-//   - errors.ErrUnsupported, if the backend is not a [Verifier], or if middleware hides the lease.
+//   - errors.ErrUnsupported, if the backend is not a [backend.Verifier], or if middleware hides the lease.
 //
 // Verify finds the lease behind middleware by a method Unwrap() Lease of the leases that wrap it.
 func Verify(ctx context.Context, lease Lease) error {
@@ -80,7 +53,8 @@ var errNoBinder = fmt.Errorf("the backend binds nothing to its locks: %w", error
 // of them could take effect under the next, so the lock of lease is not handed over any more from the call on.
 //
 // Bind finds the lease behind middleware, and binds to to each lock of several, as [Verify] does. Errors are those of
-// Verify, and match errors.ErrUnsupported also if the backend is not a [Binder] or does not know the type of to.
+// Verify, and match errors.ErrUnsupported also if the backend is not a [backend.Binder] or does not know the type of
+// to.
 func Bind(ctx context.Context, lease Lease, to any) error {
 	if b, ok := LeaseAs[bindable](lease); ok {
 		return b.Bind(ctx, to)

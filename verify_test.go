@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // verifying is a store that can verify.
 type verifying struct{ *store }
 
-func (v verifying) Verify(ctx context.Context, req locker.Request) error {
-	return v.call(ctx, "verify", func() error { return v.Backend.(locker.Verifier).Verify(ctx, req) })
+func (v verifying) Verify(ctx context.Context, req backend.Request) error {
+	return v.call(ctx, "verify", func() error { return v.Backend.(backend.Verifier).Verify(ctx, req) })
 }
 
 // verified is bubble with a Client whose leases can be verified, and a lease.
@@ -160,7 +161,7 @@ func TestVerifyFindsTheLease(t *testing.T) {
 // binding is a store that can verify leases, and bind numbers to their locks.
 type binding struct{ verifying }
 
-func (b binding) Bind(ctx context.Context, req locker.Request, to any) error {
+func (b binding) Bind(ctx context.Context, req backend.Request, to any) error {
 	if _, ok := to.(int); !ok {
 		return errors.ErrUnsupported
 	}
@@ -172,11 +173,11 @@ type queuingBinding struct {
 	b binding
 }
 
-func (q queuingBinding) Bind(ctx context.Context, req locker.Request, to any) error {
+func (q queuingBinding) Bind(ctx context.Context, req backend.Request, to any) error {
 	return q.b.Bind(ctx, req, to)
 }
 
-func (q queuingBinding) Verify(ctx context.Context, req locker.Request) error {
+func (q queuingBinding) Verify(ctx context.Context, req backend.Request) error {
 	return q.b.Verify(ctx, req)
 }
 

@@ -7,13 +7,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/lockertrace"
 )
 
 // silence is how long a contact with the store may be unanswered before it counts as failed.
 const silence = time.Second
 
-// wait implements [Wait]. The Client uses it itself if the store has no queue, and otherwise passes it to Queuer.Queue.
+// wait implements [backend.Wait]. The Client uses it itself if the store has no queue, and otherwise passes it to
+// Queuer.Queue.
 type wait struct {
 	trace     *lockertrace.Trace
 	announced bool // Trace.Waiting was called
@@ -38,13 +40,13 @@ func (w *wait) begin(patience time.Duration, closing <-chan struct{}) {
 	w.waits = false
 }
 
-// EndWith implements [Wait].
+// EndWith implements [backend.Wait].
 func (w *wait) EndWith(closing <-chan struct{}) { w.ending = closing }
 
-// Closing implements [Wait].
+// Closing implements [backend.Wait].
 func (w *wait) Closing() <-chan struct{} { return w.closing }
 
-// Held implements [Wait].
+// Held implements [backend.Wait].
 func (w *wait) Held(held error) {
 	w.mu.Lock()
 	w.waits = true
@@ -85,14 +87,14 @@ func (w *wait) isWaiting() bool {
 	return w.waits
 }
 
-// Answered implements [Wait].
+// Answered implements [backend.Wait].
 func (w *wait) Answered() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.answered()
 }
 
-// Failed implements [Wait].
+// Failed implements [backend.Wait].
 func (w *wait) Failed(ctx context.Context, since time.Time, err error) (pause time.Duration, end error) {
 	if end := w.note(ctx.Err() != nil, time.Since(since), since, err); end != nil {
 		return 0, end
@@ -153,13 +155,13 @@ func (w *wait) bears(patience time.Duration, joined time.Time) (left time.Durati
 	return patience - time.Since(since), w.fault
 }
 
-// Left implements [Wait].
+// Left implements [backend.Wait].
 func (w *wait) Left() (left time.Duration, failing bool) {
 	_, since, fault := w.seen()
 	return w.patience - since, fault != nil
 }
 
-// Limit implements [Wait].
+// Limit implements [backend.Wait].
 func (w *wait) Limit(most time.Duration) time.Duration {
 	if left, failing := w.Left(); w.isWaiting() && (left > 0 || failing) {
 		return min(most, max(time.Millisecond, left))
@@ -167,15 +169,16 @@ func (w *wait) Limit(most time.Duration) time.Duration {
 	return most
 }
 
-// Fences implements [Wait].
+// Fences implements [backend.Wait].
 func (w *wait) Fences() int {
 	if w.queue.waited() {
-		return MaxFences
+		return backend.MaxFences
 	}
 	return 1
 }
 
-// pause returns the pause after a contact that has failed, if the store has been failing for that long; see Wait.Failed.
+// pause returns the pause after a contact that has failed, if the store has been failing for that long; see
+// Wait.Failed.
 func (w *wait) pause(failing time.Duration) time.Duration {
 	_, _, fault := w.seen()
 	if rest := restOf(fault); rest > 0 {
@@ -185,7 +188,7 @@ func (w *wait) pause(failing time.Duration) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// Sleep implements [Wait].
+// Sleep implements [backend.Wait].
 func (w *wait) Sleep(ctx context.Context, d time.Duration, news <-chan bool) (handed bool, err error) {
 	start, reason := time.Now(), lockertrace.WakePoll
 	t := time.NewTimer(d)
@@ -207,12 +210,12 @@ func (w *wait) Sleep(ctx context.Context, d time.Duration, news <-chan bool) (ha
 	return handed, nil
 }
 
-// Woken implements [Wait].
+// Woken implements [backend.Wait].
 func (w *wait) Woken(reason lockertrace.WakeReason, start time.Time) { woken(w.trace, reason, start) }
 
 var errUnseen = fmt.Errorf("%w: it has not said yet whether the lock is held", ErrUnavailable)
 
-// Ended implements [Wait].
+// Ended implements [backend.Wait].
 func (w *wait) Ended(ctx context.Context) error {
 	select {
 	case <-w.closing:

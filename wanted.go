@@ -1,17 +1,10 @@
 package locker
 
-import "context"
+import (
+	"context"
 
-// WantedNotifier is an optional interface that may be implemented by a [Backend] that learns when somebody begins to
-// wait for a lock. If not, the [Client] learns it from the answers to Extend, see Request.Wanted, or not at all.
-type WantedNotifier interface {
-	// NotifyWanted calls wanted when another caller waits for the lock of req, or begins to. req is the request of an
-	// Extend. A report may be late or missing. It may be repeated, and it may come from NotifyWanted itself.
-	//
-	// NotifyWanted is active until stop is called. wanted may be called once more after that. None of the functions
-	// blocks, and neither stop nor wanted calls the other.
-	NotifyWanted(req Request, wanted func()) (stop func())
-}
+	"github.com/golocker/locker/backend"
+)
 
 // Wanted returns a channel that is closed when somebody else waits for the lock of lease. It is for holders that can
 // stop early, such as long jobs: they save what they have done, unlock, and lock again, behind those that wait. The
@@ -32,7 +25,7 @@ type WantedNotifier interface {
 //   - In memory and etcd, callers of other Clients count at once, too.
 //   - On Redis, Redlock and PostgreSQL, the answers to renewals tell of them, so it takes up to a third of the TTL.
 //     With [NoRenewal], only Extend tells. On Redlock, it may take a renewal more.
-//   - NATS does not tell of callers of other Clients, nor does a Backend that has neither [WantedNotifier] nor
+//   - NATS does not tell of callers of other Clients, nor does a Backend that has neither [backend.WantedNotifier] nor
 //     Request.Wanted.
 //
 // Callers of TryLock do not wait. A channel that is closed stays closed, although those that waited may have left.
@@ -91,7 +84,7 @@ func (l *lease) heed() {
 		return
 	}
 	stop := func() {}
-	if n, ok := g.client.backend.(WantedNotifier); ok {
+	if n, ok := g.client.backend.(backend.WantedNotifier); ok {
 		stop = n.NotifyWanted(g.req, l.want)
 	}
 	var end context.CancelFunc = func() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
@@ -43,10 +44,10 @@ type telling struct {
 	wanted         func() // what the last NotifyWanted was given
 }
 
-func (s *telling) NotifyWanted(req locker.Request, wanted func()) (stop func()) {
+func (s *telling) NotifyWanted(req backend.Request, wanted func()) (stop func()) {
 	s.begun.Add(1)
 	s.wanted = wanted
-	end := s.Backend.(locker.WantedNotifier).NotifyWanted(req, wanted)
+	end := s.Backend.(backend.WantedNotifier).NotifyWanted(req, wanted)
 	return func() {
 		s.stopped.Add(1)
 		end()
@@ -59,7 +60,7 @@ type answering struct {
 	asked *atomic.Int64 // how many requests have asked
 }
 
-func (s answering) Extend(ctx context.Context, req locker.Request) error {
+func (s answering) Extend(ctx context.Context, req backend.Request) error {
 	if req.Wanted != nil {
 		s.asked.Add(1)
 		i, err := s.Backend.(inspect.Inspector).Inspect(ctx, req.Key)
@@ -70,14 +71,16 @@ func (s answering) Extend(ctx context.Context, req locker.Request) error {
 	return s.queuing.Extend(ctx, req)
 }
 
-func (answering) Capabilities() locker.Capabilities { return locker.Capabilities{AnswersWanted: true} }
+func (answering) Capabilities() backend.Capabilities {
+	return backend.Capabilities{AnswersWanted: true}
+}
 
 func TestCallersOfTheSameClientWantALock(t *testing.T) {
 	for _, name := range []string{"polled", "queue", "told"} {
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				s := newStore()
-				var b locker.Backend = s
+				var b backend.Backend = s
 				switch name {
 				case "queue":
 					b = queuing{s}
@@ -229,7 +232,7 @@ type keeping struct {
 	wanted func()
 }
 
-func (k *keeping) Extend(ctx context.Context, req locker.Request) error {
+func (k *keeping) Extend(ctx context.Context, req backend.Request) error {
 	k.wanted = req.Wanted
 	return k.Backend.Extend(ctx, req)
 }

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
@@ -134,7 +135,7 @@ type waitRecorder struct {
 	seen *time.Duration
 }
 
-func (p waitRecorder) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (p waitRecorder) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	*p.seen, _ = wait.Left()
 	return p.Backend.Queue(ctx, req, wait)
 }

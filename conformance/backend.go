@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // RunBackend checks a backend, with one subtest per property. It runs [RunLocker] over a [locker.Client] of the
-// backend. It also checks the rules of [locker.Backend] that a Client hides or does not depend on, and the rules of the
-// optional interfaces [locker.Queuer], [locker.Notifier], [locker.LossNotifier], [locker.ManyAcquirer],
+// backend. It also checks the rules of [backend.Backend] that a Client hides or does not depend on, and the rules of
+// the optional interfaces [backend.Queuer], [backend.Notifier], [backend.LossNotifier], [backend.ManyAcquirer],
 // inspect.Watcher and inspect.FenceRaiser if the backend implements them.
 func RunBackend(t *testing.T, h Harness) {
 	RunLocker(t, h)
@@ -167,7 +168,7 @@ var backendProperties = []property[Harness]{
 		closeIsFinal,
 	},
 
-	// Properties of a backend that implements locker.Queuer.
+	// Properties of a backend that implements backend.Queuer.
 	{
 		"QueueTellsThatItWaits",
 		"Queue calls Waiting once, with a remaining time within the TTL, if another owner has the lock, and does " +
@@ -224,7 +225,7 @@ var backendProperties = []property[Harness]{
 		raisingIsOneStep,
 	},
 
-	// Properties of a backend that implements locker.Notifier but not locker.Queuer.
+	// Properties of a backend that implements backend.Notifier but not backend.Queuer.
 	{
 		"NotifyTells",
 		"Notify calls wake when its subscription is active, live then reports true, and wake is called after each " +
@@ -298,7 +299,7 @@ func ttlIsKept(t testing.TB, h Harness) {
 		}
 		check(o, "Extend")
 
-		if _, ok := bs[i].(locker.Queuer); !ok {
+		if _, ok := bs[i].(backend.Queuer); !ok {
 			continue
 		}
 		owner := grab(t, bs[1-i], "k", longTTL)
@@ -340,7 +341,7 @@ func extendNeverShortens(t testing.TB, h Harness) {
 // A lock that lasts too long is still its owner's, who may extend it. So another one with the same TTL, which nobody
 // extends, has to become free before.
 func losses(
-	t testing.TB, h Harness, bs []locker.Backend, s Store,
+	t testing.TB, h Harness, bs []backend.Backend, s Store,
 	f func(what string, lose func(o *holding), ttl time.Duration),
 ) {
 	f("expired", func(*holding) {

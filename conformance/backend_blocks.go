@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // block makes a Request for several fencing tokens.
-func block(key string, ttl time.Duration, fences int) locker.Request {
+func block(key string, ttl time.Duration, fences int) backend.Request {
 	req := request(key, ttl)
 	req.Fences = fences
 	return req
@@ -21,12 +22,12 @@ type tokens struct {
 	many        bool
 }
 
-func tokensOf(g locker.Grant) tokens {
+func tokensOf(g backend.Grant) tokens {
 	return tokens{g.Fence, g.Fence + uint64(max(1, g.Fences)) - 1, g.Fences > 1}
 }
 
 // ask acquires a lock that is free, or soon will be.
-func ask(t testing.TB, b locker.Backend, req locker.Request) (*holding, locker.Grant) {
+func ask(t testing.TB, b backend.Backend, req backend.Request) (*holding, backend.Grant) {
 	t.Helper()
 	for start := time.Now(); ; time.Sleep(pause(start, time.Millisecond)) {
 		sent := time.Now()
@@ -37,18 +38,18 @@ func ask(t testing.TB, b locker.Backend, req locker.Request) (*holding, locker.G
 		if time.Since(start) > hangLimit {
 			t.Fatalf("Acquire with several tokens: expected the lock to be free within %v, seen %v", hangLimit, err)
 		}
-		req.Token = locker.NewToken()
+		req.Token = backend.NewToken()
 	}
 }
 
 func fenceBlocksDoNotOverlap(t testing.TB, h Harness) {
 	needFencing(t, h)
 	bs, s := backends(t, h, 2)
-	_, queues := bs[0].(locker.Queuer)
+	_, queues := bs[0].(backend.Queuer)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*hangLimit)
 	defer cancel()
 	var before tokens
-	next := func(what string, g locker.Grant) {
+	next := func(what string, g backend.Grant) {
 		t.Helper()
 		now := tokensOf(g)
 		if (before.many || now.many) && now.first <= before.last {
@@ -57,7 +58,7 @@ func fenceBlocksDoNotOverlap(t testing.TB, h Harness) {
 		}
 		before = now
 	}
-	for i, n := range []int{locker.MaxFences, 7, 1} {
+	for i, n := range []int{backend.MaxFences, 7, 1} {
 		b, other := bs[i%2], bs[1-i%2]
 		o, g := ask(t, b, block("k", longTTL, n))
 		next("after a release", g)
@@ -71,7 +72,7 @@ func fenceBlocksDoNotOverlap(t testing.TB, h Harness) {
 				before = got
 			}
 		}
-		for _, m := range []int{locker.MaxFences, 1} {
+		for _, m := range []int{backend.MaxFences, 1} {
 			if !queues {
 				break
 			}
@@ -100,11 +101,11 @@ func fenceBlocksDoNotOverlap(t testing.TB, h Harness) {
 			o, g = ask(t, b, block("k", longTTL, 1))
 			next("after the lock was deleted", g)
 		}
-		if b, ok := other.(locker.ManyAcquirer); ok {
+		if b, ok := other.(backend.ManyAcquirer); ok {
 			o.must(t)
-			reqs := []locker.Request{request("k", longTTL)}
+			reqs := []backend.Request{request("k", longTTL)}
 			sent := time.Now()
-			grants, err := b.AcquireMany(ctx, reqs, locker.Choice{})
+			grants, err := b.AcquireMany(ctx, reqs, backend.Choice{})
 			if err != nil || len(grants) != 1 {
 				t.Fatalf("AcquireMany of a free lock: expected a grant, seen %d, %v", len(grants), err)
 			}
@@ -119,11 +120,11 @@ func fenceBlocksDoNotOverlap(t testing.TB, h Harness) {
 
 func noMoreTokensThanAsked(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
-	_, queues := bs[0].(locker.Queuer)
+	_, queues := bs[0].(backend.Queuer)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
-	for _, n := range []int{0, 1, 2, 17, locker.MaxFences} {
-		check := func(what string, g locker.Grant) {
+	for _, n := range []int{0, 1, 2, 17, backend.MaxFences} {
+		check := func(what string, g backend.Grant) {
 			t.Helper()
 			if most := max(1, n); g.Fences < 0 || g.Fences > most {
 				t.Errorf("%s for %d tokens: expected a grant of %d at most, seen one of %d", what, n, most, g.Fences)
@@ -156,7 +157,7 @@ func firstTokenActsForAll(t testing.TB, h Harness) {
 			if err := o.extend(ctx, longTTL); err != nil {
 				t.Errorf("Extend of a lock with several tokens %s: expected no error, seen %v", what, err)
 			}
-			v, ok := o.b.(locker.Verifier)
+			v, ok := o.b.(backend.Verifier)
 			if !ok || !h.Verifies {
 				continue
 			}
@@ -170,10 +171,10 @@ func firstTokenActsForAll(t testing.TB, h Harness) {
 			_ = other.release(ctx)
 		}
 	}
-	o, _ := ask(t, bs[0], block("k", longTTL, locker.MaxFences))
+	o, _ := ask(t, bs[0], block("k", longTTL, backend.MaxFences))
 	use("by Acquire", o)
-	if _, ok := bs[0].(locker.Queuer); ok {
-		q := queueFor(ctx, bs[0], block("k", longTTL, locker.MaxFences), 0)
+	if _, ok := bs[0].(backend.Queuer); ok {
+		q := queueFor(ctx, bs[0], block("k", longTTL, backend.MaxFences), 0)
 		q.waits(t)
 		o.must(t)
 		o = q.granted(t, "Queue to be granted after the owner's Release", 2*slack)

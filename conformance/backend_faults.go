@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/clientwait"
 )
 
@@ -47,7 +48,7 @@ func endingAfter(t testing.TB, d time.Duration) (context.Context, func()) {
 
 // abandon makes attempts whose contexts end at all moments. Each attempt finds the lock free unless an earlier attempt
 // has left something behind.
-func abandon(t testing.TB, bs []locker.Backend, ttl time.Duration) {
+func abandon(t testing.TB, bs []backend.Backend, ttl time.Duration) {
 	t.Helper()
 	for i, moment := range moments(120) {
 		ctx, cancel := endingAfter(t, moment)
@@ -94,7 +95,7 @@ type method struct {
 }
 
 // methods returns all such methods of b, each with its own lock.
-func methods(t testing.TB, b locker.Backend) []method {
+func methods(t testing.TB, b backend.Backend) []method {
 	t.Helper()
 	extended, released := grab(t, b, "extended", longTTL), grab(t, b, "released", longTTL)
 	ms := []method{
@@ -105,7 +106,7 @@ func methods(t testing.TB, b locker.Backend) []method {
 		{"Extend", func(ctx context.Context) error { return extended.extend(ctx, longTTL) }},
 		{"Release", released.release},
 	}
-	if q, ok := b.(locker.Queuer); ok {
+	if q, ok := b.(backend.Queuer); ok {
 		ms = append(ms, method{"Queue", func(ctx context.Context) error {
 			wait, _ := clientwait.New(ctx, locker.Patience(0))
 			_, err := q.Queue(ctx, request("queued", longTTL), wait)

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // holding is a grant, with the request for its Extend and Release calls: the state that a Client keeps for a lease.
 type holding struct {
-	b    locker.Backend
-	req  locker.Request
+	b    backend.Backend
+	req  backend.Request
 	sent time.Time // the start of its TTL
 }
 
@@ -20,11 +21,11 @@ type holding struct {
 func (o *holding) sure(ttl time.Duration) bool { return time.Since(o.sent) < ttl }
 
 // request makes a Request as a Client does.
-func request(key string, ttl time.Duration) locker.Request {
-	return locker.Request{Key: key, Token: locker.NewToken(), TTL: ttl}
+func request(key string, ttl time.Duration) backend.Request {
+	return backend.Request{Key: key, Token: backend.NewToken(), TTL: ttl}
 }
 
-func held(b locker.Backend, req locker.Request, sent time.Time, g locker.Grant) *holding {
+func held(b backend.Backend, req backend.Request, sent time.Time, g backend.Grant) *holding {
 	req.Fence, req.Private = g.Fence, g.Private
 	if g.Token != "" {
 		req.Token = g.Token
@@ -36,7 +37,7 @@ func held(b locker.Backend, req locker.Request, sent time.Time, g locker.Grant) 
 }
 
 // acquire makes one attempt to acquire key.
-func acquire(ctx context.Context, b locker.Backend, key string, ttl time.Duration) (*holding, error) {
+func acquire(ctx context.Context, b backend.Backend, key string, ttl time.Duration) (*holding, error) {
 	req, sent := request(key, ttl), time.Now()
 	g, err := b.Acquire(ctx, req)
 	if err != nil {
@@ -46,7 +47,7 @@ func acquire(ctx context.Context, b locker.Backend, key string, ttl time.Duratio
 }
 
 // grab acquires a free lock and fails the check if that is not possible.
-func grab(t testing.TB, b locker.Backend, key string, ttl time.Duration) *holding {
+func grab(t testing.TB, b backend.Backend, key string, ttl time.Duration) *holding {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
@@ -65,7 +66,7 @@ func grab(t testing.TB, b locker.Backend, key string, ttl time.Duration) *holdin
 
 // grabWhenFree polls until it acquires key, for limit at most, and ignores errors in between. It returns the time of
 // the grant.
-func grabWhenFree(t testing.TB, b locker.Backend, key string, ttl, limit time.Duration) (*holding, time.Time) {
+func grabWhenFree(t testing.TB, b backend.Backend, key string, ttl, limit time.Duration) (*holding, time.Time) {
 	t.Helper()
 	var o *holding
 	var err error
@@ -86,7 +87,7 @@ func grabWhenFree(t testing.TB, b locker.Backend, key string, ttl, limit time.Du
 }
 
 // acquireWithin tries until it acquires key, for limit at most.
-func acquireWithin(t testing.TB, b locker.Backend, key string, limit time.Duration) (o *holding, err error) {
+func acquireWithin(t testing.TB, b backend.Backend, key string, limit time.Duration) (o *holding, err error) {
 	start := time.Now()
 	o, err = acquire(t.Context(), b, key, longTTL)
 	for err != nil && time.Since(start) < limit {
@@ -106,7 +107,7 @@ func pause(start time.Time, step time.Duration) time.Duration {
 }
 
 // settled waits until abandoned calls have left the keys free.
-func settled(t testing.TB, b locker.Backend, keys ...string) {
+func settled(t testing.TB, b backend.Backend, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
 		o, _ := grabWhenFree(t, b, key, longTTL, recovery)

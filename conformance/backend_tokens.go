@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 )
 
 // raisers makes two Backends of a store that raises its tokens, or skips the property. raise reports whether the store
 // can raise them so far.
-func raisers(t testing.TB, h Harness) (_ []locker.Backend, raise func(past uint64) bool) {
+func raisers(t testing.TB, h Harness) (_ []backend.Backend, raise func(past uint64) bool) {
 	t.Helper()
 	needFencing(t, h)
 	bs, _ := backends(t, h, 2)
@@ -59,7 +59,7 @@ func tokensAreRaised(t testing.TB, h Harness) {
 	if err := holder.extend(t.Context(), longTTL); err != nil {
 		t.Errorf("Extend of a lock that was held during RaiseFences: expected no error, seen %v", err)
 	}
-	if v, ok := bs[1].(locker.Verifier); ok && h.Verifies {
+	if v, ok := bs[1].(backend.Verifier); ok && h.Verifies {
 		if err := v.Verify(t.Context(), holder.req); err != nil {
 			t.Errorf("Verify of a lock that was held during RaiseFences: expected no error, seen %v", err)
 		}

@@ -8,17 +8,18 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/lockertrace"
 )
 
 // queuers makes n Backends for a fresh store, and skips the property unless they implement Queuer.
-func queuers(t testing.TB, h Harness, n int) ([]locker.Backend, Store) {
+func queuers(t testing.TB, h Harness, n int) ([]backend.Backend, Store) {
 	t.Helper()
 	bs, s := backends(t, h, n)
-	if _, ok := bs[0].(locker.Queuer); !ok {
-		t.Skip("the Backend does not implement locker.Queuer: its Client polls or is notified")
+	if _, ok := bs[0].(backend.Queuer); !ok {
+		t.Skip("the Backend does not implement backend.Queuer: its Client polls or is notified")
 	}
 	return bs, s
 }
@@ -28,23 +29,23 @@ type queued struct {
 	waiting chan struct{} // closed when it begins to wait
 	calls   atomic.Int32  // of the hook Waiting
 	left    atomic.Int64  // the remaining time that the hook reported
-	wait    locker.Wait
+	wait    backend.Wait
 	closes  func()        // closes the Client
 	done    chan struct{} // closed when it has returned
 
 	o     *holding
-	grant locker.Grant
+	grant backend.Grant
 	err   error
 	at    time.Time
 }
 
 // queue calls Queue as a Client does.
-func queue(ctx context.Context, b locker.Backend, key string, ttl time.Duration) *queued {
+func queue(ctx context.Context, b backend.Backend, key string, ttl time.Duration) *queued {
 	return queueFor(ctx, b, request(key, ttl), 0)
 }
 
 // queueFor is queue with a request, whose Fences the Wait asks for, and a patience.
-func queueFor(ctx context.Context, b locker.Backend, req locker.Request, patience time.Duration) *queued {
+func queueFor(ctx context.Context, b backend.Backend, req backend.Request, patience time.Duration) *queued {
 	q := &queued{waiting: make(chan struct{}), done: make(chan struct{})}
 	ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(w lockertrace.Waiting) {
 		q.left.Store(int64(w.Remaining))
@@ -57,7 +58,7 @@ func queueFor(ctx context.Context, b locker.Backend, req locker.Request, patienc
 	go func() {
 		defer close(q.done)
 		sent := time.Now()
-		g, err := b.(locker.Queuer).Queue(ctx, req, q.wait)
+		g, err := b.(backend.Queuer).Queue(ctx, req, q.wait)
 		q.at = time.Now()
 		if q.err = err; err == nil {
 			q.o, q.grant = held(b, req, sent, g), g
@@ -68,7 +69,7 @@ func queueFor(ctx context.Context, b locker.Backend, req locker.Request, patienc
 
 // manyTokens is a Wait that asks for a number of fencing tokens.
 type manyTokens struct {
-	locker.Wait
+	backend.Wait
 	fences int
 }
 
@@ -200,14 +201,14 @@ func queueSaysWhatItSawLast(t testing.TB, h Harness) {
 }
 
 // notifiers makes n Backends for a fresh store, and skips the property unless they implement Notifier and not Queuer.
-func notifiers(t testing.TB, h Harness, n int) ([]locker.Backend, Store) {
+func notifiers(t testing.TB, h Harness, n int) ([]backend.Backend, Store) {
 	t.Helper()
 	bs, s := backends(t, h, n)
-	if _, ok := bs[0].(locker.Queuer); ok {
-		t.Skip("the Backend implements locker.Queuer: its Client does not call Notify")
+	if _, ok := bs[0].(backend.Queuer); ok {
+		t.Skip("the Backend implements backend.Queuer: its Client does not call Notify")
 	}
-	if _, ok := bs[0].(locker.Notifier); !ok {
-		t.Skip("the Backend does not implement locker.Notifier: its Client polls")
+	if _, ok := bs[0].(backend.Notifier); !ok {
+		t.Skip("the Backend does not implement backend.Notifier: its Client polls")
 	}
 	return bs, s
 }
@@ -227,7 +228,7 @@ func notifyTells(t testing.TB, h Harness) {
 	for i := range 4 {
 		owner := grab(t, bs[i%2], "k", longTTL)
 		var calls atomic.Int32
-		live, stop := bs[1].(locker.Notifier).Notify("k", func() { calls.Add(1) })
+		live, stop := bs[1].(backend.Notifier).Notify("k", func() { calls.Add(1) })
 		woken(t, "when it is sure to be told", &calls, 1)
 		if !live() {
 			t.Error("live: expected true while its subscription is active, seen false")
@@ -242,11 +243,11 @@ func notifyTells(t testing.TB, h Harness) {
 func notifyStops(t testing.TB, h Harness) {
 	bs, _ := notifiers(t, h, 1)
 	var calls, others atomic.Int32
-	_, stop := bs[0].(locker.Notifier).Notify("k", func() { calls.Add(1) })
+	_, stop := bs[0].(backend.Notifier).Notify("k", func() { calls.Add(1) })
 	woken(t, "when it is sure to be told", &calls, 1)
 	stop()
 	before := calls.Load()
-	_, stop = bs[0].(locker.Notifier).Notify("k", func() { others.Add(1) }) // another subscription stays active
+	_, stop = bs[0].(backend.Notifier).Notify("k", func() { others.Add(1) }) // another subscription stays active
 	woken(t, "when it is sure to be told", &others, 1)
 	for range 5 {
 		seen := others.Load()
@@ -266,7 +267,7 @@ type watchedLock struct {
 }
 
 // watching makes two Backends, the first of which watches the lock k, or skips the property.
-func watching(t testing.TB, h Harness) (w *watchedLock, bs []locker.Backend, s Store) {
+func watching(t testing.TB, h Harness) (w *watchedLock, bs []backend.Backend, s Store) {
 	t.Helper()
 	bs, s = backends(t, h, 2)
 	b, ok := bs[0].(inspect.Watcher)
@@ -356,7 +357,7 @@ func watchOutlivesOutages(t testing.TB, h Harness) {
 type reports chan error
 
 // notified calls NotifyLoss as a Client does.
-func (o *holding) notified(n locker.LossNotifier) (r reports, stop func()) {
+func (o *holding) notified(n backend.LossNotifier) (r reports, stop func()) {
 	r = make(reports, 10)
 	return r, n.NotifyLoss(o.req, func(err error) {
 		select {
@@ -368,10 +369,10 @@ func (o *holding) notified(n locker.LossNotifier) (r reports, stop func()) {
 
 func notifyLossTells(t testing.TB, h Harness) {
 	bs, s := backends(t, h, 1)
-	n, ok := bs[0].(locker.LossNotifier)
+	n, ok := bs[0].(backend.LossNotifier)
 	switch {
 	case !ok:
-		t.Skip("the Backend does not implement locker.LossNotifier: its Client learns of losses by renewals")
+		t.Skip("the Backend does not implement backend.LossNotifier: its Client learns of losses by renewals")
 	case s.Delete == nil:
 		t.Skip("the harness has no Delete")
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 )
 
@@ -16,7 +17,7 @@ import (
 var storeFlaws = []flaw{
 	{name: "a wild remaining time", fails: []string{"TryLockHeld"}, store: func(s *store) {
 		acquire := s.acquire
-		s.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.acquire = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			g, err := acquire(ctx, req)
 			if held := (*locker.HeldError)(nil); errors.As(err, &held) {
 				held.Remaining = -time.Second
@@ -26,9 +27,9 @@ var storeFlaws = []flaw{
 	}},
 	{name: "cannot take odd keys", fails: []string{"KeysAreIndependent"}, store: func(s *store) {
 		acquire := s.acquire
-		s.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.acquire = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			if strings.Contains(req.Key, "\x00") {
-				return locker.Grant{}, locker.ErrUnavailable
+				return backend.Grant{}, locker.ErrUnavailable
 			}
 			return acquire(ctx, req)
 		}
@@ -82,19 +83,19 @@ var storeFlaws = []flaw{
 		change: func(h *Harness) { h.Unfenced = true }},
 	{name: "expires early", fails: []string{"UntilIsConservative", "TTLIsKept"}, role: polls, store: func(s *store) {
 		acquire := s.acquire
-		s.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.acquire = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			req.TTL = req.TTL * 8 / 10
 			return acquire(ctx, req)
 		}
 	}},
 	{name: "milliseconds are cut off", fails: []string{"TTLIsKept"}, store: func(s *store) {
-		s.requests(func(req locker.Request) locker.Request {
+		s.requests(func(req backend.Request) backend.Request {
 			req.TTL = req.TTL.Truncate(time.Millisecond) - 200*time.Microsecond
 			return req
 		})
 	}},
 	{name: "TTLs above a second are rounded to the nearest one", fails: []string{"TTLIsKept"}, store: func(s *store) {
-		s.requests(func(req locker.Request) locker.Request {
+		s.requests(func(req backend.Request) backend.Request {
 			if req.TTL > time.Second {
 				req.TTL = req.TTL.Round(time.Second)
 			}
@@ -104,16 +105,16 @@ var storeFlaws = []flaw{
 	{name: "expired locks are in the way until they are swept", fails: []string{"ExpiryFrees"}, role: polls,
 		store: func(s *store) {
 			acquire := s.acquire
-			s.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			s.acquire = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 				if g := s.of(req.Key); g.expired() && g.Token != req.Token && time.Since(g.ends) < slack+slack/8 {
-					return locker.Grant{}, &locker.HeldError{}
+					return backend.Grant{}, &locker.HeldError{}
 				}
 				return acquire(ctx, req)
 			}
 		}},
 	{name: "renews a few times only", fails: []string{"RenewalKeeps"}, store: func(s *store) {
 		extend, renewals := s.extend, map[string]int{}
-		s.extend = func(ctx context.Context, req locker.Request) error {
+		s.extend = func(ctx context.Context, req backend.Request) error {
 			tired := false
 			s.with(func() {
 				renewals[req.Token]++
@@ -127,7 +128,7 @@ var storeFlaws = []flaw{
 	}},
 	{name: "extend to less than half sets the end", fails: []string{"ExtendNeverShortens"}, store: func(s *store) {
 		extend, ends := s.extend, map[string]time.Time{} // by token, if it was shortened
-		s.extend = func(ctx context.Context, req locker.Request) error {
+		s.extend = func(ctx context.Context, req backend.Request) error {
 			g := s.of(req.Key)
 			if err := extend(ctx, req); err != nil || g.Token != req.Token {
 				return err
@@ -154,7 +155,7 @@ var storeFlaws = []flaw{
 	{name: "extend revives what has expired, and says not held", fails: []string{"ExtendNeverCreates"},
 		store: func(s *store) {
 			extend := s.extend
-			s.extend = func(ctx context.Context, req locker.Request) error {
+			s.extend = func(ctx context.Context, req backend.Request) error {
 				err := extend(ctx, req)
 				if g := s.of(req.Key); errors.Is(err, locker.ErrNotHeld) && g.Token == req.Token && g.expired() {
 					s.land(req)
@@ -164,7 +165,7 @@ var storeFlaws = []flaw{
 		}},
 	{name: "extend calls the end of a TTL a fault", fails: []string{"ExtendTellsLoss"}, store: func(s *store) {
 		extend := s.extend
-		s.extend = func(ctx context.Context, req locker.Request) error {
+		s.extend = func(ctx context.Context, req backend.Request) error {
 			err := extend(ctx, req)
 			if g := s.of(req.Key); errors.Is(err, locker.ErrNotHeld) && g.Token == req.Token && g.expired() {
 				return locker.ErrUnavailable
@@ -174,7 +175,7 @@ var storeFlaws = []flaw{
 	}},
 	{name: "extend prolongs whatever is there", fails: []string{"EarlierOwnersTouchNothing"}, store: func(s *store) {
 		extend := s.extend
-		s.extend = func(ctx context.Context, req locker.Request) error {
+		s.extend = func(ctx context.Context, req backend.Request) error {
 			err := extend(ctx, req)
 			if g := s.of(req.Key); errors.Is(err, locker.ErrNotHeld) && g.held() {
 				g.TTL = req.TTL
@@ -189,7 +190,7 @@ var storeFlaws = []flaw{
 		}
 	}),
 		store: func(s *store) {
-			s.requests(func(req locker.Request) locker.Request {
+			s.requests(func(req backend.Request) backend.Request {
 				if g := s.of(req.Key); g.held() && g.Label == req.Label && req.Label != "" {
 					req.Token = g.Token
 				}
@@ -198,7 +199,7 @@ var storeFlaws = []flaw{
 		}},
 	{name: "extend of a lock that was kept says nothing", fails: []string{"KeepIsForNobody"}, store: func(s *store) {
 		extend := s.extend
-		s.extend = func(ctx context.Context, req locker.Request) error {
+		s.extend = func(ctx context.Context, req backend.Request) error {
 			err := extend(ctx, req)
 			if g := s.of(req.Key); errors.Is(err, locker.ErrNotHeld) && g.Token == req.Token && g.kept {
 				return nil
@@ -209,7 +210,7 @@ var storeFlaws = []flaw{
 	{name: "keeps a lock for less than it should", fails: []string{"MinHoldKeeps", "KeepIsForNobody"},
 		store: func(s *store) {
 			release := s.release
-			s.release = func(ctx context.Context, req locker.Request) error {
+			s.release = func(ctx context.Context, req backend.Request) error {
 				req.Keep = req.Keep * 8 / 10
 				return release(ctx, req)
 			}
@@ -220,7 +221,7 @@ var storeFlaws = []flaw{
 		store: func(s *store) {
 			unused := uint64(0)
 			s.attempts(func(next acquireCall) acquireCall {
-				return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+				return func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 					before := s.of(req.Key)
 					g, err := next(ctx, req)
 					s.with(func() {
@@ -235,7 +236,7 @@ var storeFlaws = []flaw{
 		}},
 	{name: "prefers clients with many callers", fails: []string{"CallersShareWithOthers"}, store: func(s *store) {
 		queue, busy := s.queue, time.Time{}
-		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.queue = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			for wait := req.Fences <= 1; wait; {
 				s.with(func() { wait = time.Since(busy) < 200*time.Millisecond })
 				time.Sleep(10 * time.Millisecond)
@@ -251,15 +252,15 @@ var storeFlaws = []flaw{
 	{name: "always grants as many tokens as it can", fails: []string{"NoMoreTokensThanAsked"},
 		store: func(s *store) {
 			s.attempts(func(next acquireCall) acquireCall {
-				return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
-					req.Fences = locker.MaxFences
+				return func(ctx context.Context, req backend.Request) (backend.Grant, error) {
+					req.Fences = backend.MaxFences
 					return next(ctx, req)
 				}
 			})
 		}},
 	{name: "verifies the last token of a grant", fails: []string{"FirstTokenActsForAll"}, store: func(s *store) {
 		verify := s.verify
-		s.verify = func(ctx context.Context, req locker.Request) error {
+		s.verify = func(ctx context.Context, req backend.Request) error {
 			if req.Fences > 1 {
 				return &locker.NotHeldError{Reason: locker.LostSuperseded}
 			}
@@ -269,7 +270,7 @@ var storeFlaws = []flaw{
 
 	{name: "attempts whose caller has left are not undone", fails: []string{"CancelledAttemptsLeaveNothing"},
 		store: func(s *store) {
-			s.abandoned(func(req locker.Request, hung bool) {
+			s.abandoned(func(req backend.Request, hung bool) {
 				if !hung {
 					s.land(req)
 				}
@@ -277,7 +278,7 @@ var storeFlaws = []flaw{
 		}},
 	{name: "attempts that land after a hang are not undone", fails: []string{"HungStoreIsBounded"},
 		store: func(s *store) {
-			s.abandoned(func(req locker.Request, hung bool) {
+			s.abandoned(func(req backend.Request, hung bool) {
 				if hung {
 					s.land(req)
 				}
@@ -285,7 +286,7 @@ var storeFlaws = []flaw{
 		}},
 	{name: "sets the expiry in a second step, and undoes that until it thinks that it has expired",
 		fails: []string{"CancelledAcquireExpires"}, store: func(s *store) {
-			s.abandoned(func(req locker.Request, _ bool) {
+			s.abandoned(func(req backend.Request, _ bool) {
 				const undone = 50 * time.Millisecond
 				ttl := req.TTL
 				req.TTL = time.Hour
@@ -297,7 +298,7 @@ var storeFlaws = []flaw{
 		}},
 	{name: "release leaves with its caller", fails: []string{"CancelledReleaseReleases"}, store: func(s *store) {
 		release := s.release
-		s.release = func(ctx context.Context, req locker.Request) error {
+		s.release = func(ctx context.Context, req backend.Request) error {
 			if !s.isHung() && !s.isDown() {
 				time.Sleep(latency / 2)
 				if ctx.Err() != nil {
@@ -317,18 +318,18 @@ var storeFlaws = []flaw{
 	}},
 	{name: "unreachable is not held", fails: []string{"NoAnswerIsUnavailable"}, store: func(s *store) {
 		extend := s.extend
-		s.extend = func(ctx context.Context, req locker.Request) error {
+		s.extend = func(ctx context.Context, req backend.Request) error {
 			return instead(errDown, locker.ErrNotHeld)(extend(ctx, req))
 		}
 	}},
 	{name: "many failures are final", fails: []string{"RecoversAfterOutage"}, store: func(s *store) {
 		acquire, failures := s.acquire, 0
-		s.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.acquire = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			g, err := acquire(ctx, req)
 			s.with(func() {
 				switch {
 				case failures > 5:
-					g, err = locker.Grant{}, errDown
+					g, err = backend.Grant{}, errDown
 				case errors.Is(err, errDown):
 					failures++
 				case err == nil:
@@ -340,7 +341,7 @@ var storeFlaws = []flaw{
 	}},
 	{name: "release gives up", fails: []string{"ReleaseGoesOn"}, store: func(s *store) {
 		release := s.release
-		s.release = func(ctx context.Context, req locker.Request) error {
+		s.release = func(ctx context.Context, req backend.Request) error {
 			if s.isDown() {
 				return errDown
 			}
@@ -351,11 +352,11 @@ var storeFlaws = []flaw{
 		s.answers(instead(locker.ErrForeignKey, &locker.HeldError{}))
 	}},
 	{name: "close does nothing", fails: []string{"CloseIsFinal"},
-		role: func(c *client) locker.Backend { return neverClosed{queuer{c}} }},
+		role: func(c *client) backend.Backend { return neverClosed{queuer{c}} }},
 
 	{name: "says that it waits and does not", fails: []string{"QueueTellsThatItWaits"}, store: func(s *store) {
 		queue := s.queue
-		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.queue = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			free := !s.of(req.Key).held()
 			g, err := queue(ctx, req)
 			if err == nil && free {
@@ -367,14 +368,14 @@ var storeFlaws = []flaw{
 	{name: "a waiter waits for the TTL that it saw first", fails: []string{"ExpiryFrees"}, store: func(s *store) {
 		var mu sync.Mutex
 		owners := map[string]string{} // by key; empty after a release
-		owned := func(req locker.Request, token string) (before string) {
+		owned := func(req backend.Request, token string) (before string) {
 			mu.Lock()
 			defer mu.Unlock()
 			before, owners[req.Key] = owners[req.Key], token
 			return before
 		}
 		s.attempts(func(next acquireCall) acquireCall {
-			return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			return func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 				first := s.of(req.Key)
 				g, err := next(ctx, req)
 				if err != nil {
@@ -387,14 +388,14 @@ var storeFlaws = []flaw{
 			}
 		})
 		release := s.release
-		s.release = func(ctx context.Context, req locker.Request) error {
+		s.release = func(ctx context.Context, req backend.Request) error {
 			owned(req, "")
 			return release(ctx, req)
 		}
 	}},
 	{name: "a waiter of a closed client finds the lock held", store: func(s *store) {
 		queue := s.queue
-		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.queue = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			g, err := queue(ctx, req)
 			if errors.Is(err, locker.ErrClosed) {
 				err = &locker.HeldError{}
@@ -404,7 +405,7 @@ var storeFlaws = []flaw{
 	}, fails: []string{"CloseEndsWaiting", "QueueSaysWhatItSawLast"}},
 	{name: "an outage ends no wait", fails: []string{"QueueSaysWhatItSawLast"}, store: func(s *store) {
 		queue := s.queue
-		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.queue = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			over := make(chan struct{})
 			defer close(over)
 			go func() {
@@ -424,7 +425,7 @@ var storeFlaws = []flaw{
 	}},
 	{name: "declares an order but has none", fails: []string{"ServedInOrder"}, store: func(s *store) {
 		queue, slow := s.queue, false
-		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.queue = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			if s.of(req.Key).held() {
 				waitOf(ctx).Held(&locker.HeldError{Label: s.of(req.Key).Label})
 				s.with(func() { slow = !slow })
@@ -437,11 +438,11 @@ var storeFlaws = []flaw{
 	}},
 	{name: "a waiter that has left is served", fails: []string{"LeavingWaiterStallsNobody"}, store: func(s *store) {
 		queue := s.queue
-		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.queue = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			if !s.of(req.Key).held() {
 				return queue(ctx, req)
 			}
-			served, left := make(chan locker.Grant), make(chan error, 1)
+			served, left := make(chan backend.Grant), make(chan error, 1)
 			go func() {
 				g, err := queue(context.WithoutCancel(ctx), req)
 				if err != nil {
@@ -459,21 +460,21 @@ var storeFlaws = []flaw{
 			case g := <-served:
 				return g, nil
 			case err := <-left:
-				return locker.Grant{}, err
+				return backend.Grant{}, err
 			case <-ctx.Done():
-				return locker.Grant{}, &locker.HeldError{Label: s.of(req.Key).Label}
+				return backend.Grant{}, &locker.HeldError{Label: s.of(req.Key).Label}
 			}
 		}
 	}},
 	{name: "relies on messages", fails: []string{"LostMessagesDelay"}, store: func(s *store) {
 		queue := s.queue
-		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.queue = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			waits := s.of(req.Key).held()
 			g, err := queue(ctx, req)
 			for err == nil && waits && s.isDeaf() {
 				if time.Sleep(10 * time.Millisecond); ctx.Err() != nil {
 					_ = s.release(context.WithoutCancel(ctx), req)
-					return locker.Grant{}, &locker.HeldError{}
+					return backend.Grant{}, &locker.HeldError{}
 				}
 			}
 			return g, err
@@ -495,22 +496,22 @@ var storeFlaws = []flaw{
 		}
 	}},
 	{name: "reports no loss", fails: []string{"NotifyLossTells"}, role: warned, store: func(s *store) {
-		s.notifyLoss = func(locker.Request, func(err error)) (stop func()) { return func() {} }
+		s.notifyLoss = func(backend.Request, func(err error)) (stop func()) { return func() {} }
 	}},
 	{name: "tells nobody that others wait", fails: []string{"WantedTells"}, store: func(s *store) {
-		s.requests(func(req locker.Request) locker.Request {
+		s.requests(func(req backend.Request) backend.Request {
 			req.Wanted = nil
 			return req
 		})
 	}},
 	{name: "waiters that have left count", fails: []string{"WantedIsTrue"}, store: func(s *store) {
 		extend, queue, waited := s.extend, s.queue, map[string]bool{}
-		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		s.queue = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			held := s.of(req.Key).held()
 			s.with(func() { waited[req.Key] = waited[req.Key] || held })
 			return queue(ctx, req)
 		}
-		s.extend = func(ctx context.Context, req locker.Request) error {
+		s.extend = func(ctx context.Context, req backend.Request) error {
 			marked := false
 			if s.with(func() { marked = waited[req.Key] }); marked && req.Wanted != nil {
 				req.Wanted()
@@ -580,7 +581,7 @@ var storeFlaws = []flaw{
 		}
 	}},
 	{name: "makes up a label", fails: []string{"LabelNamesTheHolder"}, store: func(s *store) {
-		s.requests(func(req locker.Request) locker.Request {
+		s.requests(func(req backend.Request) backend.Request {
 			if req.Label == "" {
 				req.Label = "somebody"
 			}
@@ -593,7 +594,7 @@ var storeFlaws = []flaw{
 	}},
 	{name: "verifies whoever holds it", fails: []string{"VerifyProves"}, store: func(s *store) {
 		verify := s.verify
-		s.verify = func(ctx context.Context, req locker.Request) error {
+		s.verify = func(ctx context.Context, req backend.Request) error {
 			err := verify(ctx, req)
 			if errors.Is(err, locker.ErrNotHeld) && s.of(req.Key).held() {
 				return nil
@@ -617,7 +618,7 @@ var knownBugs = []flaw{
 		}},
 	{name: "DEL without compare", fails: []string{"UnlockSparesSuccessor"}, broad: true, store: func(s *store) {
 		release := s.release
-		s.release = func(ctx context.Context, req locker.Request) error {
+		s.release = func(ctx context.Context, req backend.Request) error {
 			if g := s.of(req.Key); g.held() {
 				req.Token = g.Token
 			}
@@ -627,7 +628,7 @@ var knownBugs = []flaw{
 	// A Locker cannot be made to release at the very end of its TTL.
 	{name: "GET, compare, DEL", fails: []string{"ReleaseIsOneStep"}, store: func(s *store) {
 		release := s.release
-		s.release = func(ctx context.Context, req locker.Request) error {
+		s.release = func(ctx context.Context, req backend.Request) error {
 			if g := s.of(req.Key); g.Token != req.Token || !g.held() {
 				return release(ctx, req)
 			}
@@ -649,13 +650,13 @@ var knownBugs = []flaw{
 	}},
 	{name: "SETNX, then EXPIRE", fails: []string{"CancelledAcquireExpires", "CancelledAttemptsLeaveNothing"},
 		broad: true, store: func(s *store) {
-			s.abandoned(func(req locker.Request, _ bool) {
+			s.abandoned(func(req backend.Request, _ bool) {
 				req.TTL = time.Hour
 				s.land(req)
 			})
 		}},
 	{name: "no EXPIRE", fails: []string{"ExpiryFrees"}, broad: true, store: func(s *store) {
-		s.requests(func(req locker.Request) locker.Request {
+		s.requests(func(req backend.Request) backend.Request {
 			req.TTL = time.Hour
 			return req
 		})
@@ -665,22 +666,22 @@ var knownBugs = []flaw{
 	{name: "context ignored", fails: []string{"ContextEndIsPrompt", "HungStoreIsBounded"}, broad: true, role: polls,
 		store: func(s *store) {
 			acquire, extend := s.acquire, s.extend
-			s.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			s.acquire = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 				return acquire(context.WithoutCancel(ctx), req)
 			}
-			s.extend = func(ctx context.Context, req locker.Request) error {
+			s.extend = func(ctx context.Context, req backend.Request) error {
 				return extend(context.WithoutCancel(ctx), req)
 			}
 		}},
 	{name: "no clean-up when the context ends", broad: true,
 		fails: []string{"CancelledAttemptsLeaveNothing", "HungStoreIsBounded"},
-		store: func(s *store) { s.abandoned(func(req locker.Request, _ bool) { s.land(req) }) }},
+		store: func(s *store) { s.abandoned(func(req backend.Request, _ bool) { s.land(req) }) }},
 	{name: "nil reply of SET NX taken for success", fails: []string{"MutualExclusion", "TryLockHeld"}, broad: true,
 		role: polls, store: func(s *store) { s.answers(instead(locker.ErrHeld, nil)) }},
 	{name: "0 of the release script taken for success", fails: []string{"UnlockSparesSuccessor"}, broad: true,
 		store: func(s *store) {
 			release := s.release
-			s.release = func(ctx context.Context, req locker.Request) error {
+			s.release = func(ctx context.Context, req backend.Request) error {
 				return instead(locker.ErrNotHeld, nil)(release(ctx, req))
 			}
 		}},
@@ -692,7 +693,7 @@ var knownBugs = []flaw{
 		}},
 	{name: "resend of a release that is not idempotent", fails: []string{"LostReplyIsNoAnswer"}, store: func(s *store) {
 		release := s.release
-		s.release = func(ctx context.Context, req locker.Request) error {
+		s.release = func(ctx context.Context, req backend.Request) error {
 			err := release(ctx, req)
 			if errors.Is(err, errLost) {
 				err = release(ctx, req)
@@ -705,9 +706,9 @@ var knownBugs = []flaw{
 // forgetsOwner takes a lock that the caller has for that of another.
 func forgetsOwner(s *store) {
 	acquire := s.acquire
-	s.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.acquire = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 		if g := s.of(req.Key); g.held() && g.Token == req.Token {
-			return locker.Grant{}, &locker.HeldError{}
+			return backend.Grant{}, &locker.HeldError{}
 		}
 		return acquire(ctx, req)
 	}
@@ -715,7 +716,7 @@ func forgetsOwner(s *store) {
 
 // constantOwner gives all owners the same token, as a program that stores "1", "locked" or its own name.
 func constantOwner(s *store) {
-	s.requests(func(req locker.Request) locker.Request {
+	s.requests(func(req backend.Request) backend.Request {
 		req.Token = "locked"
 		return req
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // Harness describes the store of locks under test for [RunBackend] and [RunLocker], and for [RunSemaphore] and
@@ -55,12 +56,12 @@ type Harness struct {
 	Wanted bool
 
 	// Steps declares that several locks that are free and share a hash slot are acquired in one step: the Lockers are
-	// [locker.ManyLocker]s, and a backend is a [locker.ManyAcquirer]. If it is false, the property ManyInOneStep is
+	// [locker.ManyLocker]s, and a backend is a [backend.ManyAcquirer]. If it is false, the property ManyInOneStep is
 	// skipped.
 	Steps bool
 
 	// Some declares that some of several locks that share a hash slot are acquired in one step, if nobody holds or waits
-	// for a gate: a backend states [locker.Capabilities].Some. If it is false, the Lockers may say that they cannot.
+	// for a gate: a backend states [backend.Capabilities].Some. If it is false, the Lockers may say that they cannot.
 	Some bool
 
 	// Retries declares that the Lockers of Store.Client repeat failed requests, as middleware/retry does. The TTL of a
@@ -82,7 +83,7 @@ type Harness struct {
 type Store struct {
 	// Open makes a Backend for the store. It must be as independent of the other Backends as one in another process.
 	// RunBackend requires it. The suite closes the Backend if it is an io.Closer.
-	Open func() locker.Backend
+	Open func() backend.Backend
 
 	// Client makes a Locker for the store. It must be as independent of the other Lockers as one in another process.
 	// The suite closes it if locker.As finds an io.Closer. If Client is nil, the suite makes a locker.Client from the
@@ -145,13 +146,13 @@ func clients(t testing.TB, h Harness, n int) ([]locker.Locker, Store) {
 }
 
 // backends makes n Backends for a fresh store. They are closed at the end of the test.
-func backends(t testing.TB, h Harness, n int) ([]locker.Backend, Store) {
+func backends(t testing.TB, h Harness, n int) ([]backend.Backend, Store) {
 	t.Helper()
 	s := h.Store(t)
 	if s.Open == nil {
 		t.Fatal("conformance: Store needs Open")
 	}
-	bs := make([]locker.Backend, n)
+	bs := make([]backend.Backend, n)
 	for i := range bs {
 		bs[i] = s.Open()
 		if c, ok := bs[i].(io.Closer); ok {

@@ -14,8 +14,8 @@ import (
 	"github.com/golocker/locker"
 )
 
-// RunLocker checks a Locker against the rules of [locker.Locker], [locker.Lease] and [locker.Backend], with one subtest
-// per property. The Locker is usually a [locker.Client] of a backend, with or without middleware.
+// RunLocker checks a Locker against the rules of [locker.Locker], [locker.Lease] and [backend.Backend], with one
+// subtest per property. The Locker is usually a [locker.Client] of a backend, with or without middleware.
 func RunLocker(t *testing.T, h Harness) {
 	if h.Store == nil {
 		t.Fatal("conformance: Harness needs Store")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -212,7 +213,7 @@ func labelOf(err error) string {
 
 func labelIsNotTheOwner(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
-	take := func(b locker.Backend) *holding {
+	take := func(b backend.Backend) *holding {
 		t.Helper()
 		req, sent := request("k", longTTL), time.Now()
 		req.Label = "web-7:4211"

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // manyProperties are those of locker.LockAll and locker.TryLockAll.
@@ -75,7 +76,7 @@ var manyProperties = []property[Harness]{
 	},
 }
 
-// manyBackendProperties are those of a backend that implements locker.ManyAcquirer.
+// manyBackendProperties are those of a backend that implements backend.ManyAcquirer.
 var manyBackendProperties = []property[Harness]{
 	{
 		"ManyGrantEach",
@@ -361,8 +362,8 @@ func manyInOneStep(t testing.TB, h Harness) {
 
 // stepper is a Backend that can acquire several locks in one step.
 type stepper interface {
-	locker.Backend
-	locker.ManyAcquirer
+	backend.Backend
+	backend.ManyAcquirer
 }
 
 // steppers makes n Backends for a fresh store, and skips the property unless they implement ManyAcquirer.
@@ -373,14 +374,14 @@ func steppers(t testing.TB, h Harness, n int) ([]stepper, Store) {
 	for i, b := range bs {
 		var ok bool
 		if steppers[i], ok = b.(stepper); !ok {
-			t.Skip("the Backend does not implement locker.ManyAcquirer: LockAll acquires one lock after the other")
+			t.Skip("the Backend does not implement backend.ManyAcquirer: LockAll acquires one lock after the other")
 		}
 	}
 	return steppers, s
 }
 
 // stepMethods returns AcquireMany of b as methods, of all locks and of some, as far as b can.
-func stepMethods(b locker.Backend) (ms []method) {
+func stepMethods(b backend.Backend) (ms []method) {
 	if s, ok := b.(stepper); ok {
 		ms = append(ms, method{"AcquireMany", func(ctx context.Context) error {
 			_, err := acquireMany(ctx, s, requests(oneSlot(), longTTL))
@@ -397,7 +398,7 @@ func stepMethods(b locker.Backend) (ms []method) {
 }
 
 // requests makes the requests for a step as a Client does.
-func requests(keys []string, ttl time.Duration) (reqs []locker.Request) {
+func requests(keys []string, ttl time.Duration) (reqs []backend.Request) {
 	for _, key := range keys {
 		reqs = append(reqs, request(key, ttl))
 	}
@@ -405,9 +406,9 @@ func requests(keys []string, ttl time.Duration) (reqs []locker.Request) {
 }
 
 // acquireMany makes one attempt to acquire all of reqs.
-func acquireMany(ctx context.Context, b stepper, reqs []locker.Request) (all []*holding, err error) {
+func acquireMany(ctx context.Context, b stepper, reqs []backend.Request) (all []*holding, err error) {
 	sent := time.Now()
-	grants, err := b.AcquireMany(ctx, reqs, locker.Choice{})
+	grants, err := b.AcquireMany(ctx, reqs, backend.Choice{})
 	for i, g := range grants {
 		all = append(all, held(b, reqs[i], sent, *g))
 	}
@@ -415,7 +416,7 @@ func acquireMany(ctx context.Context, b stepper, reqs []locker.Request) (all []*
 }
 
 // grabMany is acquireMany of locks that are free.
-func grabMany(t testing.TB, b stepper, reqs []locker.Request) []*holding {
+func grabMany(t testing.TB, b stepper, reqs []backend.Request) []*holding {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
@@ -508,8 +509,8 @@ func manyTouchNothing(t testing.TB, h Harness) {
 
 func manyOvertakeNobody(t testing.TB, h Harness) {
 	bs, _ := steppers(t, h, 3)
-	if _, ok := bs[0].(locker.Queuer); !ok {
-		t.Skip("the Backend does not implement locker.Queuer: its Client polls or is notified")
+	if _, ok := bs[0].(backend.Queuer); !ok {
+		t.Skip("the Backend does not implement backend.Queuer: its Client polls or is notified")
 	}
 	keys := oneSlot()
 	for _, key := range keys {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 )
 
@@ -43,7 +44,7 @@ var manyFlaws = []flaw{
 		store: func(s *store) { s.stepsThatFail(errSilent) }},
 	{name: "a step has no tokens", fails: []string{"ManyFencesGrow"}, store: func(s *store) {
 		many := s.acquireMany
-		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
+		s.acquireMany = func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error) {
 			grants, err := many(ctx, reqs)
 			for i := range grants {
 				grants[i].Fence = 0
@@ -53,7 +54,7 @@ var manyFlaws = []flaw{
 	}},
 	{name: "the leases of a step do not notice a loss", fails: []string{"ManyLossEnds"}, store: func(s *store) {
 		many, extend, stepped := s.acquireMany, s.extend, map[string]bool{}
-		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
+		s.acquireMany = func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error) {
 			s.with(func() {
 				for _, req := range reqs {
 					stepped[req.Token] = true
@@ -61,7 +62,7 @@ var manyFlaws = []flaw{
 			})
 			return many(ctx, reqs)
 		}
-		s.extend = func(ctx context.Context, req locker.Request) error {
+		s.extend = func(ctx context.Context, req backend.Request) error {
 			err, inStep := extend(ctx, req), false
 			if s.with(func() { inStep = stepped[req.Token] }); inStep && errors.Is(err, locker.ErrNotHeld) {
 				return nil
@@ -71,8 +72,8 @@ var manyFlaws = []flaw{
 	}},
 	{name: "a step checks the locks, then takes them", fails: []string{"ManyExclude"}, store: func(s *store) {
 		many := s.acquireMany
-		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
-			if !slices.ContainsFunc(reqs, func(req locker.Request) bool {
+		s.acquireMany = func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error) {
+			if !slices.ContainsFunc(reqs, func(req backend.Request) bool {
 				i, _ := s.mem.Inspect(ctx, req.Key)
 				return i.State != inspect.Free
 			}) {
@@ -89,7 +90,7 @@ var manyFlaws = []flaw{
 		}
 	}},
 	{name: "a step takes one lock after the other", fails: []string{"ManyInOneStep"}, store: func(s *store) {
-		s.acquireMany = func(ctx context.Context, reqs []locker.Request) (grants []*locker.Grant, err error) {
+		s.acquireMany = func(ctx context.Context, reqs []backend.Request) (grants []*backend.Grant, err error) {
 			for i, req := range reqs {
 				g, err := s.acquire(ctx, req)
 				if err != nil {
@@ -105,7 +106,7 @@ var manyFlaws = []flaw{
 	}},
 	{name: "a step with a shorter TTL", fails: []string{"ManyGrantEach"}, store: func(s *store) {
 		many := s.acquireMany
-		s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
+		s.acquireMany = func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error) {
 			reqs = slices.Clone(reqs)
 			for i := range reqs {
 				reqs[i].TTL = reqs[i].TTL * 8 / 10
@@ -116,7 +117,7 @@ var manyFlaws = []flaw{
 	{name: "a step takes its own locks for another's", fails: []string{"ManyTwiceAreGrantedTwice"},
 		store: func(s *store) {
 			many := s.acquireMany
-			s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
+			s.acquireMany = func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error) {
 				for _, req := range reqs {
 					if g := s.of(req.Key); g.held() && g.Token == req.Token {
 						return nil, &locker.Error{Op: "trylock", Key: req.Key, Err: &locker.HeldError{}}
@@ -128,7 +129,7 @@ var manyFlaws = []flaw{
 	{name: "a step that fails prolongs the lock that is held", fails: []string{"ManyTouchNothing"},
 		store: func(s *store) {
 			many := s.acquireMany
-			s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
+			s.acquireMany = func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error) {
 				grants, err := many(ctx, reqs)
 				if g := s.of(keyOf(err)); errors.Is(err, locker.ErrHeld) && g.held() {
 					g.TTL = reqs[0].TTL
@@ -144,7 +145,7 @@ var manyFlaws = []flaw{
 	{name: "a failed call for several locks keeps those that were free", broad: true,
 		fails: []string{"ManyAcquireNothing", "ManyTouchNothing"}, store: func(s *store) {
 			many := s.acquireMany
-			s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
+			s.acquireMany = func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error) {
 				grants, err := many(ctx, reqs)
 				if errors.Is(err, locker.ErrHeld) {
 					for _, req := range reqs {
@@ -159,10 +160,10 @@ var manyFlaws = []flaw{
 // stepsThatFail executes steps that fail in one way.
 func (s *store) stepsThatFail(how error) {
 	many := s.acquireMany
-	s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
+	s.acquireMany = func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error) {
 		grants, err := many(ctx, reqs)
 		if errors.Is(err, how) && !s.isHung() {
-			_, _ = s.mem.AcquireMany(context.Background(), reqs, locker.Choice{})
+			_, _ = s.mem.AcquireMany(context.Background(), reqs, backend.Choice{})
 		}
 		return grants, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -125,7 +126,7 @@ func TestFailuresOfAStalledStoreDoNotCount(t *testing.T) {
 
 // standing is a store that stands still for every few calls, as a file does that somebody else has locked now and then.
 type standing struct {
-	locker.Backend
+	backend.Backend
 	calls *atomic.Int32
 }
 
@@ -135,12 +136,12 @@ func (s standing) wait() {
 	}
 }
 
-func (s standing) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s standing) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	s.wait()
 	return s.Backend.Acquire(ctx, req)
 }
 
-func (s standing) Release(ctx context.Context, req locker.Request) error {
+func (s standing) Release(ctx context.Context, req backend.Request) error {
 	s.wait()
 	if err := ctx.Err(); err != nil {
 		_ = s.Backend.Release(context.Background(), req)
@@ -161,7 +162,7 @@ func TestAStoreThatStandsStillIsBlamed(t *testing.T) {
 		start := time.Now()
 		h := Harness{Store: func(testing.TB) Store {
 			b := standing{memory.NewBackend(), new(atomic.Int32)}
-			return Store{Open: func() locker.Backend { return b }}
+			return Store{Open: func() backend.Backend { return b }}
 		}}
 		got := recordInRealTime(t, h, []property[Harness]{p})[p.name]
 		assert.True(t, got.failed)

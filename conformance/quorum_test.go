@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/short"
 )
@@ -265,7 +266,7 @@ type quorumClient struct {
 
 type vote struct {
 	node int
-	g    locker.Grant
+	g    backend.Grant
 	err  error
 }
 
@@ -310,7 +311,7 @@ func (q *simpleQuorum) count(node int) {
 	q.commands[node]++
 }
 
-func (v *quorumClient) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (v *quorumClient) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	n := len(v.nodes)
 	votes := make(chan vote, n)
 	for rank := range n {
@@ -373,15 +374,15 @@ waiting:
 	go v.settle(req, l, won, contested, votes, n-came)
 	switch {
 	case won:
-		return locker.Grant{Fence: fence, Private: l}, nil
+		return backend.Grant{Fence: fence, Private: l}, nil
 	case contested && len(answered) >= v.need && !(v.faultsHide && failed):
-		return locker.Grant{}, &locker.HeldError{}
+		return backend.Grant{}, &locker.HeldError{}
 	}
-	return locker.Grant{}, v.fault("acquire", answered)
+	return backend.Grant{}, v.fault("acquire", answered)
 }
 
 // settle adds late grants to the lease, and undoes grants of failed attempts.
-func (v *quorumClient) settle(req locker.Request, l *holders, won, contested bool, votes chan vote, open int) {
+func (v *quorumClient) settle(req backend.Request, l *holders, won, contested bool, votes chan vote, open int) {
 	start := time.Now()
 	undo := !won && !(v.leavesRefused && !contested) && !(v.leavesContested && contested)
 	if undo && !v.undoesTogether {
@@ -410,7 +411,7 @@ func (v *quorumClient) settle(req locker.Request, l *holders, won, contested boo
 	}
 }
 
-func (v *quorumClient) undo(i int, req locker.Request) {
+func (v *quorumClient) undo(i int, req backend.Request) {
 	_ = v.nodes[i].release(context.Background(), req)
 	if v.cleanupTells {
 		time.Sleep(5 * time.Millisecond) // notified waiters fail as well, and notify each other
@@ -448,7 +449,7 @@ func (v *quorumClient) poll(ctx context.Context, nodes []int, ask func(i int) er
 	return yes, no, answered
 }
 
-func (v *quorumClient) Extend(ctx context.Context, req locker.Request) error {
+func (v *quorumClient) Extend(ctx context.Context, req backend.Request) error {
 	l := req.Private.(*holders)
 	l.mu.Lock()
 	held := slices.Clone(l.held)
@@ -466,7 +467,7 @@ func (v *quorumClient) Extend(ctx context.Context, req locker.Request) error {
 }
 
 // heal requests the lock from all nodes again. Nodes that have it already are not affected.
-func (v *quorumClient) heal(req locker.Request, l *holders) {
+func (v *quorumClient) heal(req backend.Request, l *holders) {
 	for i, n := range v.nodes {
 		go func() {
 			if v.neverHeals {
@@ -486,7 +487,7 @@ func (v *quorumClient) heal(req locker.Request, l *holders) {
 	}
 }
 
-func (v *quorumClient) Release(ctx context.Context, req locker.Request) error {
+func (v *quorumClient) Release(ctx context.Context, req backend.Request) error {
 	l := req.Private.(*holders)
 	l.mu.Lock()
 	l.released = true
@@ -513,7 +514,7 @@ func (q *simpleQuorum) tell(key string) {
 	}
 }
 
-// Notify implements locker.Notifier.
+// Notify implements backend.Notifier.
 func (q *simpleQuorum) Notify(key string, wake func()) (live func() bool, stop func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

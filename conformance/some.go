@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
-// someProperties are those of a backend that states locker.Capabilities.Some.
+// someProperties are those of a backend that states backend.Capabilities.Some.
 var someProperties = []property[Harness]{
 	{
 		"SomeFirstFree",
@@ -85,26 +86,26 @@ func choosers(t testing.TB, h Harness, n int) ([]stepper, Store) {
 }
 
 // capabilities returns what b states of itself.
-func capabilities(b locker.Backend) locker.Capabilities {
-	if c, ok := b.(locker.Capable); ok {
+func capabilities(b backend.Backend) backend.Capabilities {
+	if c, ok := b.(backend.Capable); ok {
 		return c.Capabilities()
 	}
-	return locker.Capabilities{}
+	return backend.Capabilities{}
 }
 
 // acquireSome makes one attempt to acquire n of reqs. taken are the numbers of those that were acquired.
 func acquireSome(
-	ctx context.Context, b stepper, reqs []locker.Request, n int, gates ...string,
+	ctx context.Context, b stepper, reqs []backend.Request, n int, gates ...string,
 ) (some []*holding, taken []int, err error) {
 	return acquireSpare(ctx, b, reqs, n, 0, gates...)
 }
 
 // acquireSpare is acquireSome with a number of locks that have to be free for gates not to count.
 func acquireSpare(
-	ctx context.Context, b stepper, reqs []locker.Request, n, spare int, gates ...string,
+	ctx context.Context, b stepper, reqs []backend.Request, n, spare int, gates ...string,
 ) (some []*holding, taken []int, err error) {
 	sent := time.Now()
-	grants, err := b.AcquireMany(ctx, reqs, locker.Choice{N: n, Gates: gates, Spare: spare})
+	grants, err := b.AcquireMany(ctx, reqs, backend.Choice{N: n, Gates: gates, Spare: spare})
 	for i, g := range grants {
 		if g != nil {
 			some, taken = append(some, held(b, reqs[i], sent, *g)), append(taken, i)
@@ -115,7 +116,7 @@ func acquireSpare(
 
 // grabSome is acquireSome of locks of which enough are free.
 func grabSome(
-	t testing.TB, b stepper, reqs []locker.Request, n int, gates ...string,
+	t testing.TB, b stepper, reqs []backend.Request, n int, gates ...string,
 ) (some []*holding, taken []int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
@@ -132,7 +133,7 @@ func grabSome(
 }
 
 // refusedSome checks that AcquireMany acquires nothing.
-func refusedSome(t testing.TB, what string, b stepper, reqs []locker.Request, n int, gates ...string) error {
+func refusedSome(t testing.TB, what string, b stepper, reqs []backend.Request, n int, gates ...string) error {
 	t.Helper()
 	some, taken, err := acquireSome(t.Context(), b, reqs, n, gates...)
 	if len(some) > 0 {
@@ -242,10 +243,10 @@ func someGateOpensWhenManyAreFree(t testing.TB, h Harness) {
 
 // inherits has somebody wait for the lock of key, whose holder dies. It calls f again and again until the one that
 // waits is granted the lock.
-func inherits(t testing.TB, h Harness, b locker.Backend, key string, f func()) {
+func inherits(t testing.TB, h Harness, b backend.Backend, key string, f func()) {
 	t.Helper()
-	if _, ok := b.(locker.Queuer); !ok {
-		t.Skip("the Backend does not implement locker.Queuer: its Client polls or is notified")
+	if _, ok := b.(backend.Queuer); !ok {
+		t.Skip("the Backend does not implement backend.Queuer: its Client polls or is notified")
 	}
 	grab(t, b, key, h.short())
 	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // someCall is AcquireMany of a store, for some of the locks.
-type someCall = func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error)
+type someCall = func(ctx context.Context, reqs []backend.Request, c backend.Choice) ([]*backend.Grant, error)
 
 // some makes a flaw of a store from a function that changes AcquireMany.
 func some(wrap func(s *store, next someCall) someCall) func(s *store) {
@@ -20,7 +21,7 @@ func some(wrap func(s *store, next someCall) someCall) func(s *store) {
 // comesBetween lets others come between the grant of a lock to a waiter and the waiter.
 func (s *store) comesBetween(about func(key string) bool) {
 	queue := s.queue
-	s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.queue = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 		waits := s.of(req.Key).held()
 		g, err := queue(ctx, req)
 		if i, _ := s.mem.Inspect(ctx, req.Key); err == nil && waits && i.Waiting == 0 && about(req.Key) {
@@ -36,7 +37,7 @@ func (s *store) comesBetween(about func(key string) bool) {
 var someFlaws = []flaw{
 	{name: "some: the last free locks are acquired", fails: []string{"SomeFirstFree"},
 		store: some(func(_ *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+			return func(ctx context.Context, reqs []backend.Request, c backend.Choice) ([]*backend.Grant, error) {
 				reqs = slices.Clone(reqs)
 				slices.Reverse(reqs)
 				grants, err := next(ctx, reqs, c)
@@ -46,7 +47,7 @@ var someFlaws = []flaw{
 		})},
 	{name: "some: too few locks are kept", fails: []string{"SomeOrNothing"},
 		store: some(func(s *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+			return func(ctx context.Context, reqs []backend.Request, c backend.Choice) ([]*backend.Grant, error) {
 				grants, err := next(ctx, reqs, c)
 				if errors.Is(err, locker.ErrHeld) && !slices.Contains(c.Gates, keyOf(err)) {
 					for _, req := range reqs {
@@ -59,11 +60,11 @@ var someFlaws = []flaw{
 	{name: "some: a gate that nobody waits for is open", fails: []string{"SomeGateRefuses"},
 		store: some(func(s *store, next someCall) someCall {
 			acquire, tokens := s.acquire, map[string]bool{}
-			s.acquire = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			s.acquire = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 				s.with(func() { tokens[req.Token] = true })
 				return acquire(ctx, req)
 			}
-			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+			return func(ctx context.Context, reqs []backend.Request, c backend.Choice) ([]*backend.Grant, error) {
 				if c.Spare > 0 {
 					return next(ctx, reqs, c)
 				}
@@ -78,14 +79,14 @@ var someFlaws = []flaw{
 		})},
 	{name: "some: a gate never opens", fails: []string{"SomeGateOpensWhenManyAreFree"},
 		store: some(func(_ *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+			return func(ctx context.Context, reqs []backend.Request, c backend.Choice) ([]*backend.Grant, error) {
 				c.Spare = 0
 				return next(ctx, reqs, c)
 			}
 		})},
 	{name: "some: a gate opens when too few locks are free", fails: []string{"SomeGateOpensWhenManyAreFree"},
 		store: some(func(_ *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+			return func(ctx context.Context, reqs []backend.Request, c backend.Choice) ([]*backend.Grant, error) {
 				c.Spare = min(c.Spare, 1)
 				return next(ctx, reqs, c)
 			}
@@ -96,11 +97,11 @@ var someFlaws = []flaw{
 		store: func(s *store) { s.comesBetween(func(key string) bool { return slices.Contains(places(), key) }) }},
 	{name: "some: a step does not count its own locks", fails: []string{"SomeTwiceAreGrantedTwice"},
 		store: some(func(s *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+			return func(ctx context.Context, reqs []backend.Request, c backend.Choice) ([]*backend.Grant, error) {
 				others := slices.Clone(reqs)
 				for i, req := range reqs {
 					if g := s.of(req.Key); g.held() && g.Token == req.Token {
-						others[i].Token = locker.NewToken()
+						others[i].Token = backend.NewToken()
 					}
 				}
 				return next(ctx, others, c)
@@ -108,7 +109,7 @@ var someFlaws = []flaw{
 		})},
 	{name: "some: a step whose reply is lost is not undone", fails: []string{"SomeLostReplyLeavesNothing"},
 		store: some(func(s *store, next someCall) someCall {
-			return func(ctx context.Context, reqs []locker.Request, c locker.Choice) ([]*locker.Grant, error) {
+			return func(ctx context.Context, reqs []backend.Request, c backend.Choice) ([]*backend.Grant, error) {
 				grants, err := next(ctx, reqs, c)
 				if errors.Is(err, errLost) {
 					_, _ = s.mem.AcquireMany(context.Background(), reqs, c)

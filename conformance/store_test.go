@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/memory"
 )
@@ -19,7 +20,7 @@ import (
 // A flaw replaces some of them.
 type store struct {
 	acquire, queue          acquireCall
-	acquireMany             func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error)
+	acquireMany             func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error)
 	acquireSome             someCall
 	extend, release, verify ownerCall
 	inspect                 func(ctx context.Context, key string) (inspect.Inspection, error)
@@ -27,7 +28,7 @@ type store struct {
 	raise                   func(ctx context.Context, past uint64) error
 	watch                   func(key string, changed func()) (stop func(), err error)
 	notify                  func(key string, wake func()) (live func() bool, stop func())
-	notifyLoss              func(req locker.Request, lost func(err error)) (stop func())
+	notifyLoss              func(req backend.Request, lost func(err error)) (stop func())
 	left                    func() []string
 
 	mem *memory.Backend
@@ -44,13 +45,13 @@ type store struct {
 }
 
 type (
-	acquireCall = func(ctx context.Context, req locker.Request) (locker.Grant, error)
-	ownerCall   = func(ctx context.Context, req locker.Request) error
+	acquireCall = func(ctx context.Context, req backend.Request) (backend.Grant, error)
+	ownerCall   = func(ctx context.Context, req backend.Request) error
 )
 
 // grant is the last grant of a lock.
 type grant struct {
-	locker.Request
+	backend.Request
 	ends time.Time
 	over bool // it was released, by its owner or by force
 	kept bool // it was released with Keep
@@ -74,27 +75,27 @@ var (
 func newStore() *store {
 	s := &store{mem: memory.NewBackend(), last: map[string]grant{}, foreign: map[string]bool{}}
 	s.acquire = s.attempt(s.mem.Acquire)
-	s.queue = s.attempt(func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.queue = s.attempt(func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 		return s.mem.Queue(ctx, req, waitOf(ctx))
 	})
-	s.acquireMany = func(ctx context.Context, reqs []locker.Request) (grants []*locker.Grant, err error) {
-		return s.attemptSome(ctx, reqs, locker.Choice{})
+	s.acquireMany = func(ctx context.Context, reqs []backend.Request) (grants []*backend.Grant, err error) {
+		return s.attemptSome(ctx, reqs, backend.Choice{})
 	}
 	s.acquireSome = s.attemptSome
-	extend := s.operation(s.mem.Extend, func(g *grant, req locker.Request) {
+	extend := s.operation(s.mem.Extend, func(g *grant, req backend.Request) {
 		if end := time.Now().Add(req.TTL); end.After(g.ends) {
 			g.ends = end
 		}
 	})
-	s.extend = func(ctx context.Context, req locker.Request) error {
+	s.extend = func(ctx context.Context, req backend.Request) error {
 		err := extend(ctx, req)
 		if i, _ := s.mem.Inspect(ctx, req.Key); err == nil && req.Wanted != nil && i.Waiting > 0 {
 			req.Wanted()
 		}
 		return err
 	}
-	release := s.operation(s.mem.Release, func(g *grant, req locker.Request) { g.over, g.kept = true, req.Keep > 0 })
-	s.release = func(ctx context.Context, req locker.Request) error {
+	release := s.operation(s.mem.Release, func(g *grant, req backend.Request) { g.over, g.kept = true, req.Keep > 0 })
+	s.release = func(ctx context.Context, req backend.Request) error {
 		err := release(ctx, req)
 		if errors.Is(err, locker.ErrUnavailable) {
 			go func() { // until it has an answer
@@ -105,14 +106,14 @@ func newStore() *store {
 		}
 		return err
 	}
-	s.verify = s.operation(s.mem.Verify, func(*grant, locker.Request) {})
+	s.verify = s.operation(s.mem.Verify, func(*grant, backend.Request) {})
 	s.inspect, s.forceRelease, s.watch, s.raise = s.mem.Inspect, s.force, s.mem.Watch, s.mem.RaiseFences
 	s.notify = func(key string, wake func()) (live func() bool, stop func()) {
 		stop, _ = s.mem.Watch(key, wake)
 		time.AfterFunc(time.Millisecond, wake)
 		return func() bool { return true }, stop
 	}
-	s.notifyLoss = func(req locker.Request, lost func(err error)) (stop func()) {
+	s.notifyLoss = func(req backend.Request, lost func(err error)) (stop func()) {
 		stop, _ = s.mem.Watch(req.Key, func() {
 			if err := s.mem.Verify(context.Background(), req); err != nil {
 				lost(err)
@@ -197,22 +198,22 @@ func (s *store) reach(ctx context.Context) (loses bool, err error) {
 
 // attempt makes an operation of the store from one of the memory. An attempt whose reply is lost is undone.
 func (s *store) attempt(do acquireCall) acquireCall {
-	return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	return func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 		sent := time.Now()
 		loses, err := s.reach(ctx)
 		foreign := false
 		s.with(func() { foreign = s.foreign[req.Key] })
 		switch {
 		case err != nil:
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		case foreign:
-			return locker.Grant{}, locker.ErrForeignKey
+			return backend.Grant{}, locker.ErrForeignKey
 		}
 		g, err := do(ctx, req)
 		switch {
 		case loses:
 			_ = s.mem.Release(context.Background(), req)
-			return locker.Grant{}, errLost
+			return backend.Grant{}, errLost
 		case err == nil:
 			if g.Sent.IsZero() {
 				g.Sent = sent
@@ -224,8 +225,8 @@ func (s *store) attempt(do acquireCall) acquireCall {
 }
 
 func (s *store) attemptSome(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) ([]*backend.Grant, error) {
 	loses, err := s.reach(ctx)
 	if err != nil {
 		return nil, err
@@ -246,7 +247,7 @@ func (s *store) attemptSome(
 }
 
 // granted records a grant.
-func (s *store) granted(req locker.Request) {
+func (s *store) granted(req backend.Request) {
 	s.with(func() {
 		if g := s.last[req.Key]; g.Token != req.Token || !g.held() {
 			s.last[req.Key] = grant{Request: req, ends: time.Now().Add(req.TTL)}
@@ -255,8 +256,8 @@ func (s *store) granted(req locker.Request) {
 }
 
 // operation makes an operation of the store from one of the memory. done records its success.
-func (s *store) operation(do ownerCall, done func(g *grant, req locker.Request)) ownerCall {
-	return func(ctx context.Context, req locker.Request) error {
+func (s *store) operation(do ownerCall, done func(g *grant, req backend.Request)) ownerCall {
+	return func(ctx context.Context, req backend.Request) error {
 		loses, err := s.reach(ctx)
 		if err != nil {
 			return err
@@ -304,7 +305,7 @@ func (s *store) fail() (up func()) {
 }
 
 // hooks returns the store for the suite. open makes its Backends.
-func (s *store) hooks(open func() locker.Backend) Store {
+func (s *store) hooks(open func() backend.Backend) Store {
 	return Store{
 		Open:   open,
 		Delete: s.delete,
@@ -338,20 +339,20 @@ func (s *store) attempts(wrap func(next acquireCall) acquireCall) {
 }
 
 // requests has change replace the requests of acquire, queue, extend, release and verify.
-func (s *store) requests(change func(req locker.Request) locker.Request) {
+func (s *store) requests(change func(req backend.Request) backend.Request) {
 	s.attempts(func(next acquireCall) acquireCall {
-		return func(ctx context.Context, req locker.Request) (locker.Grant, error) { return next(ctx, change(req)) }
+		return func(ctx context.Context, req backend.Request) (backend.Grant, error) { return next(ctx, change(req)) }
 	})
 	for _, op := range []*ownerCall{&s.extend, &s.release, &s.verify} {
 		next := *op
-		*op = func(ctx context.Context, req locker.Request) error { return next(ctx, change(req)) }
+		*op = func(ctx context.Context, req backend.Request) error { return next(ctx, change(req)) }
 	}
 }
 
 // answers has change replace the errors of acquire and queue.
 func (s *store) answers(change func(err error) error) {
 	s.attempts(func(next acquireCall) acquireCall {
-		return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		return func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			g, err := next(ctx, req)
 			if err != nil {
 				err = change(err)
@@ -362,9 +363,9 @@ func (s *store) answers(change func(err error) error) {
 }
 
 // abandoned calls f for each attempt whose context ended before the answer. hung says whether the store hung.
-func (s *store) abandoned(f func(req locker.Request, hung bool)) {
+func (s *store) abandoned(f func(req backend.Request, hung bool)) {
 	s.attempts(func(next acquireCall) acquireCall {
-		return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		return func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			hung := s.isHung()
 			g, err := next(ctx, req)
 			if errors.Is(err, errSilent) {
@@ -376,13 +377,13 @@ func (s *store) abandoned(f func(req locker.Request, hung bool)) {
 }
 
 // land executes an attempt that its caller has abandoned.
-func (s *store) land(req locker.Request) { _, _ = s.attempt(s.mem.Acquire)(context.Background(), req) }
+func (s *store) land(req backend.Request) { _, _ = s.attempt(s.mem.Acquire)(context.Background(), req) }
 
 // tokens has f replace the tokens of grants. before is the grant before it.
 func (s *store) tokens(f func(fence uint64, before grant) uint64) {
 	shown := map[uint64]uint64{}
 	s.attempts(func(next acquireCall) acquireCall {
-		return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		return func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			req.Fences = 1 // f does not know of others
 			before := s.of(req.Key)
 			g, err := next(ctx, req)
@@ -403,7 +404,7 @@ func (s *store) tokens(f func(fence uint64, before grant) uint64) {
 		s.with(func() { i.Fence = shown[i.Fence] })
 		return i, err
 	}
-	s.verify = func(ctx context.Context, req locker.Request) error {
+	s.verify = func(ctx context.Context, req backend.Request) error {
 		req.Fence = math.MaxUint64
 		return verify(ctx, req)
 	}
@@ -415,29 +416,29 @@ type client struct {
 	closed atomic.Bool
 }
 
-func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (c *client) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	if c.closed.Load() {
-		return locker.Grant{}, locker.ErrClosed
+		return backend.Grant{}, locker.ErrClosed
 	}
 	return c.acquire(ctx, req)
 }
 
-func (c *client) Capabilities() locker.Capabilities {
-	return locker.Capabilities{AnswersWanted: true, Some: true}
+func (c *client) Capabilities() backend.Capabilities {
+	return backend.Capabilities{AnswersWanted: true, Some: true}
 }
 
 func (c *client) AcquireMany(
-	ctx context.Context, reqs []locker.Request, choice locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, choice backend.Choice,
+) ([]*backend.Grant, error) {
 	if choice.N == 0 && len(choice.Gates) == 0 {
 		return c.acquireMany(ctx, reqs)
 	}
 	return c.acquireSome(ctx, reqs, choice)
 }
 
-func (c *client) Extend(ctx context.Context, req locker.Request) error  { return c.extend(ctx, req) }
-func (c *client) Release(ctx context.Context, req locker.Request) error { return c.release(ctx, req) }
-func (c *client) Verify(ctx context.Context, req locker.Request) error  { return c.verify(ctx, req) }
+func (c *client) Extend(ctx context.Context, req backend.Request) error  { return c.extend(ctx, req) }
+func (c *client) Release(ctx context.Context, req backend.Request) error { return c.release(ctx, req) }
+func (c *client) Verify(ctx context.Context, req backend.Request) error  { return c.verify(ctx, req) }
 
 func (c *client) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	return c.inspect(ctx, key)
@@ -459,21 +460,21 @@ func (c *client) Close() error {
 }
 
 // role adds an optional interface to a client.
-type role func(c *client) locker.Backend
+type role func(c *client) backend.Backend
 
-func polls(c *client) locker.Backend    { return c }
-func queues(c *client) locker.Backend   { return queuer{c} }
-func notified(c *client) locker.Backend { return notifier{c} }
-func warned(c *client) locker.Backend   { return lossNotifier{c} }
+func polls(c *client) backend.Backend    { return c }
+func queues(c *client) backend.Backend   { return queuer{c} }
+func notified(c *client) backend.Backend { return notifier{c} }
+func warned(c *client) backend.Backend   { return lossNotifier{c} }
 
 type queuer struct{ *client }
 
 // waitKey is that of the Wait in the context of a call of Queue, so that flaws of Acquire can be those of Queue.
 type waitKey struct{}
 
-func waitOf(ctx context.Context) locker.Wait { return ctx.Value(waitKey{}).(locker.Wait) }
+func waitOf(ctx context.Context) backend.Wait { return ctx.Value(waitKey{}).(backend.Wait) }
 
-func (q queuer) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (q queuer) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	return q.queue(context.WithValue(ctx, waitKey{}, wait), req)
 }
 
@@ -485,7 +486,7 @@ func (n notifier) Notify(key string, wake func()) (live func() bool, stop func()
 
 type lossNotifier struct{ *client }
 
-func (n lossNotifier) NotifyLoss(req locker.Request, lost func(err error)) (stop func()) {
+func (n lossNotifier) NotifyLoss(req backend.Request, lost func(err error)) (stop func()) {
 	return n.notifyLoss(req, lost)
 }
 
@@ -511,14 +512,14 @@ func harness(f flaw) Harness {
 	if role == nil {
 		role = queues
 	}
-	_, fifo := role(&client{}).(locker.Queuer)
+	_, fifo := role(&client{}).(backend.Queuer)
 	h := Harness{Bubble: notCalled, FIFO: fifo, Labels: true, Verifies: true, Wanted: fifo, Steps: true, Some: true}
 	h.Store = func(testing.TB) Store {
 		s := newStore()
 		if f.store != nil {
 			f.store(s)
 		}
-		open := func() locker.Backend { return role(&client{store: s}) }
+		open := func() backend.Backend { return role(&client{store: s}) }
 		hooks := s.hooks(open)
 		if f.client != nil {
 			hooks.Client = func() locker.Locker { return newFlawedLocker(locker.NewClient(open()), f.client) }

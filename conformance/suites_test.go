@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/short"
 )
 
@@ -95,7 +95,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 	store := h.Store
 	h.Store = func(t testing.TB) Store {
 		s := store(t)
-		return Store{Open: func() locker.Backend { return struct{ locker.Backend }{s.Open()} }}
+		return Store{Open: func() backend.Backend { return struct{ backend.Backend }{s.Open()} }}
 	}
 	h.FIFO, h.Labels, h.Verifies, h.Wanted, h.Steps, h.Some = false, false, false, false, false, false
 	verdicts := virtually(t, h, allSuites)
@@ -114,13 +114,13 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		"ContextEndIsPrompt":         "no Hang", "NoAnswerIsUnavailable": "no Hang and no Down",
 		"RecoversAfterOutage": "no Down", "ReleaseGoesOn": "no Down",
 		"LostReplyIsNoAnswer": "no LoseReply", "CloseIsFinal": "no Close",
-		"NotifyTells":           "does not implement locker.Notifier",
-		"NotifyLossTells":       "does not implement locker.LossNotifier",
-		"QueueTellsThatItWaits": "does not implement locker.Queuer",
+		"NotifyTells":           "does not implement backend.Notifier",
+		"NotifyLossTells":       "does not implement backend.LossNotifier",
+		"QueueTellsThatItWaits": "does not implement backend.Queuer",
 		"WatchTells":            "does not implement inspect.Watcher",
 		"WatchOutlivesOutages":  "does not implement inspect.Watcher",
-		"ManyGrantEach":         "does not implement locker.ManyAcquirer",
-		"SomeFirstFree":         "does not implement locker.ManyAcquirer",
+		"ManyGrantEach":         "does not implement backend.ManyAcquirer",
+		"SomeFirstFree":         "does not implement backend.ManyAcquirer",
 		"TokensAreRaised":       "does not implement inspect.FenceRaiser",
 		"RaisingIsOneStep":      "does not implement inspect.FenceRaiser",
 		"LostPermitIsTold":      "no Delete", "LostPartIsTold": "no Delete",
@@ -157,13 +157,13 @@ func TestStoreThatCountsInSeconds(t *testing.T) {
 			h := harness(flaw{role: roles[name], store: func(s *store) {
 				const late = 900 * time.Millisecond
 				many := s.acquireMany
-				s.requests(func(req locker.Request) locker.Request {
+				s.requests(func(req backend.Request) backend.Request {
 					if req.TTL += late; req.Keep > 0 {
 						req.Keep += late
 					}
 					return req
 				})
-				s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]*locker.Grant, error) {
+				s.acquireMany = func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error) {
 					reqs = slices.Clone(reqs)
 					for i := range reqs {
 						reqs[i].TTL += late
@@ -180,7 +180,7 @@ func TestStoreThatCountsInSeconds(t *testing.T) {
 // A lock that lasts too long is still there for its owner to extend, which is not its recreation.
 func TestALockThatLastsTooLongIsNamed(t *testing.T) {
 	h := harness(flaw{store: func(s *store) {
-		s.requests(func(req locker.Request) locker.Request {
+		s.requests(func(req backend.Request) backend.Request {
 			req.TTL = max(req.TTL, time.Minute)
 			return req
 		})
@@ -193,9 +193,9 @@ func TestALockThatLastsTooLongIsNamed(t *testing.T) {
 }
 
 // idler is a Backend that does something in the background and has no Close.
-type idler struct{ locker.Backend }
+type idler struct{ backend.Backend }
 
-func newIdler(b locker.Backend) idler {
+func newIdler(b backend.Backend) idler {
 	go func() { <-make(chan struct{}) }()
 	return idler{b}
 }
@@ -207,7 +207,7 @@ func TestABackendWithoutCloseIsToldWhatToDo(t *testing.T) {
 		h := harness(flaw{role: polls})
 		RunBackend(t, Harness{Bubble: synctest.Test, Store: func(t testing.TB) Store {
 			s := h.Store(t)
-			return Store{Open: func() locker.Backend { return newIdler(s.Open()) }}
+			return Store{Open: func() backend.Backend { return newIdler(s.Open()) }}
 		}})
 		return
 	}

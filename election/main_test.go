@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -54,24 +55,24 @@ func (s *store) state() error {
 	return s.broken
 }
 
-func (s *store) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (s *store) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	s.mu.Lock()
 	s.asked = append(s.asked, time.Now())
 	s.mu.Unlock()
 	if err := s.state(); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	return s.Backend.Queue(ctx, req, wait)
 }
 
-func (s *store) Extend(ctx context.Context, req locker.Request) error {
+func (s *store) Extend(ctx context.Context, req backend.Request) error {
 	if err := s.state(); err != nil {
 		return err
 	}
 	return s.Backend.Extend(ctx, req)
 }
 
-func (s *store) Release(ctx context.Context, req locker.Request) error {
+func (s *store) Release(ctx context.Context, req backend.Request) error {
 	if err := s.state(); err != nil {
 		return err
 	}

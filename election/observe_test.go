@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/inspect"
 )
@@ -171,7 +172,7 @@ func TestObserverOfADeadLeader(t *testing.T) {
 			o.store.silent = silent
 			l := locker.NewClient(o.store)
 			defer l.Close()
-			if _, err := o.store.Acquire(o.Context(), locker.Request{Key: key, Token: "x", TTL: ttl}); err != nil {
+			if _, err := o.store.Acquire(o.Context(), backend.Request{Key: key, Token: "x", TTL: ttl}); err != nil {
 				o.Fatal(err)
 			}
 			v := o.observes(l)

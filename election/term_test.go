@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/middleware/logging"
@@ -63,7 +64,7 @@ func TestLossThatTheReleaseNotices(t *testing.T) {
 		if _, err := a.client.ForceRelease(o.Context(), key, ""); err != nil {
 			o.Fatal(err)
 		}
-		if _, err := o.store.Acquire(o.Context(), locker.Request{Key: key, Token: "x", TTL: time.Hour}); err != nil {
+		if _, err := o.store.Acquire(o.Context(), backend.Request{Key: key, Token: "x", TTL: time.Hour}); err != nil {
 			o.Fatal(err)
 		}
 		close(free)

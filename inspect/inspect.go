@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Inspector is an optional interface that may be implemented by a locker.Backend. If not, the methods of its Client
+// Inspector is an optional interface that may be implemented by a backend.Backend. If not, the methods of its Client
 // return an error that matches errors.ErrUnsupported. It is for operators, not for programs that use locks.
 //
 // locker.Client always implements Inspector. Use locker.As to find it behind middleware.
@@ -40,7 +40,7 @@ type Inspector interface {
 	ForceRelease(ctx context.Context, key, owner string) (Inspection, error)
 }
 
-// Watcher is an optional interface that may be implemented by a locker.Backend that learns of each change of a lock's
+// Watcher is an optional interface that may be implemented by a backend.Backend that learns of each change of a lock's
 // owner. If not, Watch of its Client returns an error that matches errors.ErrUnsupported.
 //
 // locker.Client always implements Watcher. Use locker.As to find it behind middleware. The backends in memory, etcd and

@@ -2,7 +2,7 @@ package inspect
 
 import "context"
 
-// FenceRaiser is an optional interface that may be implemented by a locker.Backend that issues fencing tokens. If not,
+// FenceRaiser is an optional interface that may be implemented by a backend.Backend that issues fencing tokens. If not,
 // RaiseFences of its Client returns an error that matches errors.ErrUnsupported. It is for operators who move a program
 // to another store, while the resource keeps the greatest token that it has seen.
 //

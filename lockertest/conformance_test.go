@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -21,19 +21,19 @@ type recorder struct {
 	keys sync.Map
 }
 
-func (r *recorder) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (r *recorder) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	r.keys.Store(req.Key, true)
 	return r.Store.Acquire(ctx, req)
 }
 
-func (r *recorder) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (r *recorder) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	r.keys.Store(req.Key, true)
 	return r.Store.Queue(ctx, req, wait)
 }
 
 func (r *recorder) AcquireMany(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) ([]*backend.Grant, error) {
 	for _, req := range reqs {
 		r.keys.Store(req.Key, true)
 	}
@@ -57,7 +57,7 @@ func TestConformance(t *testing.T) {
 	h.Store = func(testing.TB) conformance.Store {
 		r := &recorder{Store: lockertest.NewStore()}
 		return conformance.Store{
-			Open:   func() locker.Backend { return r },
+			Open:   func() backend.Backend { return r },
 			Delete: func(key string) { _, _ = r.ForceRelease(context.Background(), key, "") },
 			Down: func() func() {
 				r.Down()

@@ -20,13 +20,14 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/memory"
 )
 
 // Store is a store of locks in the memory of this process. Several Clients can share it, as several processes share a
-// Redis server. It implements [locker.Backend] and all of its optional interfaces that package memory implements, and
-// [locker.LossNotifier]. It is safe for concurrent use.
+// Redis server. It implements [backend.Backend] and all of its optional interfaces that package memory implements, and
+// [backend.LossNotifier]. It is safe for concurrent use.
 type Store struct {
 	// locks is not embedded: a method of it that Store lacks would work while the store is down.
 	locks *memory.Backend
@@ -38,14 +39,14 @@ type Store struct {
 	line    context.Context    // ends when the store goes down
 	cut     context.CancelFunc // ends line
 
-	owed     []locker.Request // the releases to make when the store is back
+	owed     []backend.Request // the releases to make when the store is back
 	watchers map[*func()]bool
 	holders  map[*holder]bool
 }
 
 // holder is what NotifyLoss was given.
 type holder struct {
-	req  locker.Request
+	req  backend.Request
 	lost func(err error)
 }
 
@@ -173,45 +174,45 @@ func (s *Store) reach(ctx context.Context) error {
 	}
 }
 
-// Acquire implements [locker.Backend].
-func (s *Store) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+// Acquire implements [backend.Backend].
+func (s *Store) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	if err := s.reach(ctx); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	return s.locks.Acquire(ctx, req)
 }
 
-// Capabilities implements [locker.Capable].
-func (s *Store) Capabilities() locker.Capabilities { return s.locks.Capabilities() }
+// Capabilities implements [backend.Capable].
+func (s *Store) Capabilities() backend.Capabilities { return s.locks.Capabilities() }
 
-// AcquireMany implements [locker.ManyAcquirer].
+// AcquireMany implements [backend.ManyAcquirer].
 func (s *Store) AcquireMany(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) ([]*backend.Grant, error) {
 	if err := s.reach(ctx); err != nil {
 		return nil, err
 	}
 	return s.locks.AcquireMany(ctx, reqs, c)
 }
 
-// Extend implements [locker.Backend].
-func (s *Store) Extend(ctx context.Context, req locker.Request) error {
+// Extend implements [backend.Backend].
+func (s *Store) Extend(ctx context.Context, req backend.Request) error {
 	if err := s.reach(ctx); err != nil {
 		return err
 	}
 	return s.locks.Extend(ctx, req)
 }
 
-// Verify implements [locker.Verifier].
-func (s *Store) Verify(ctx context.Context, req locker.Request) error {
+// Verify implements [backend.Verifier].
+func (s *Store) Verify(ctx context.Context, req backend.Request) error {
 	if err := s.reach(ctx); err != nil {
 		return err
 	}
 	return s.locks.Verify(ctx, req)
 }
 
-// Release implements [locker.Backend]. A release that fails is executed later.
-func (s *Store) Release(ctx context.Context, req locker.Request) error {
+// Release implements [backend.Backend]. A release that fails is executed later.
+func (s *Store) Release(ctx context.Context, req backend.Request) error {
 	err := s.reach(ctx)
 	if err == nil {
 		return s.locks.Release(ctx, req)
@@ -221,7 +222,7 @@ func (s *Store) Release(ctx context.Context, req locker.Request) error {
 }
 
 // owe notes a release that nobody waits for. It is executed after the delay, or when the store is back.
-func (s *Store) owe(req locker.Request) {
+func (s *Store) owe(req backend.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owed = append(s.owed, req)
@@ -231,7 +232,7 @@ func (s *Store) owe(req locker.Request) {
 // settle executes the releases that are owed, unless the store is down.
 func (s *Store) settle() {
 	s.mu.Lock()
-	var owed []locker.Request
+	var owed []backend.Request
 	if !s.down {
 		owed, s.owed = s.owed, nil
 	}
@@ -241,15 +242,15 @@ func (s *Store) settle() {
 	}
 }
 
-// Queue implements [locker.Queuer]. Waiters are served in the order of their arrival, and of their return after an
+// Queue implements [backend.Queuer]. Waiters are served in the order of their arrival, and of their return after an
 // outage.
-func (s *Store) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (s *Store) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	for {
 		start := time.Now()
 		err := s.reach(ctx)
 		if err == nil {
 			wait.Answered()
-			var g locker.Grant
+			var g backend.Grant
 			if g, err = s.queue(ctx, req, wait); !errors.Is(err, errDown) {
 				if g.Sent.IsZero() {
 					g.Sent = start
@@ -259,18 +260,18 @@ func (s *Store) Queue(ctx context.Context, req locker.Request, wait locker.Wait)
 			start = time.Now()
 		}
 		if _, end := wait.Failed(ctx, start, err); end != nil {
-			return locker.Grant{}, end
+			return backend.Grant{}, end
 		}
 		if down, _, changed := s.state(); down {
 			if err := sleep(ctx, wait, changed); err != nil {
-				return locker.Grant{}, err
+				return backend.Grant{}, err
 			}
 		}
 	}
 }
 
 // sleep returns when changed is closed, or when the call has no patience left.
-func sleep(ctx context.Context, wait locker.Wait, changed <-chan struct{}) error {
+func sleep(ctx context.Context, wait backend.Wait, changed <-chan struct{}) error {
 	news, over := make(chan bool, 1), make(chan struct{})
 	defer close(over)
 	go func() {
@@ -286,7 +287,7 @@ func sleep(ctx context.Context, wait locker.Wait, changed <-chan struct{}) error
 }
 
 // queue waits in the queue of the locks until the store goes down, and fails with errDown then.
-func (s *Store) queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (s *Store) queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	s.mu.Lock()
 	line := s.line
 	s.mu.Unlock()
@@ -300,11 +301,11 @@ func (s *Store) queue(ctx context.Context, req locker.Request, wait locker.Wait)
 	if err == nil { // the answer is lost, and the caller asks again
 		_ = s.locks.Release(ctx, req)
 	}
-	return locker.Grant{}, errDown
+	return backend.Grant{}, errDown
 }
 
-// NotifyLoss implements [locker.LossNotifier].
-func (s *Store) NotifyLoss(req locker.Request, lost func(err error)) (stop func()) {
+// NotifyLoss implements [backend.LossNotifier].
+func (s *Store) NotifyLoss(req backend.Request, lost func(err error)) (stop func()) {
 	h := &holder{req, lost}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,9 +318,9 @@ func (s *Store) NotifyLoss(req locker.Request, lost func(err error)) (stop func(
 	}
 }
 
-// NotifyWanted implements [locker.WantedNotifier]. Callers that wait when the store goes down queue again when it is
+// NotifyWanted implements [backend.WantedNotifier]. Callers that wait when the store goes down queue again when it is
 // back, so nothing has to be made up for.
-func (s *Store) NotifyWanted(req locker.Request, wanted func()) (stop func()) {
+func (s *Store) NotifyWanted(req backend.Request, wanted func()) (stop func()) {
 	return s.locks.NotifyWanted(req, s.whileUp(wanted))
 }
 

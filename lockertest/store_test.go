@@ -9,21 +9,22 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertest"
 	"github.com/golocker/locker/memory"
 )
 
-func request(key string) locker.Request {
-	return locker.Request{Key: key, Token: locker.NewToken(), TTL: time.Minute}
+func request(key string) backend.Request {
+	return backend.Request{Key: key, Token: backend.NewToken(), TTL: time.Minute}
 }
 
 // operations returns each method of s that is a request to the store, by its name.
 func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[string]func() error {
 	t.Helper()
 	held, released, taken := request("held"), request("released"), request("taken")
-	for _, req := range []*locker.Request{&held, &released, &taken} {
+	for _, req := range []*backend.Request{&held, &released, &taken} {
 		g, err := s.Acquire(ctx, *req)
 		if err != nil {
 			t.Fatal(err)
@@ -36,7 +37,7 @@ func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[stri
 			return err
 		},
 		"AcquireMany": func() error {
-			_, err := s.AcquireMany(ctx, []locker.Request{request("many"), request("more")}, locker.Choice{})
+			_, err := s.AcquireMany(ctx, []backend.Request{request("many"), request("more")}, backend.Choice{})
 			return err
 		},
 		"Queue": func() error {

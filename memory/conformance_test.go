@@ -3,7 +3,7 @@ package memory_test
 import (
 	"testing"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
@@ -14,7 +14,7 @@ func TestConformance(t *testing.T) {
 	h.Store = func(testing.TB) conformance.Store {
 		b := memory.NewBackend()
 		return conformance.Store{
-			Open:   func() locker.Backend { return b },
+			Open:   func() backend.Backend { return b },
 			Delete: func(key string) { memory.Delete(b, key) },
 			Left:   func() []string { return memory.Left(b) },
 		}

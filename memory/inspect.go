@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 )
 
@@ -67,8 +68,8 @@ func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
 	return b.listen(b.watchers, key, &changed), nil
 }
 
-// NotifyWanted implements [locker.WantedNotifier].
-func (b *Backend) NotifyWanted(req locker.Request, wanted func()) (stop func()) {
+// NotifyWanted implements [backend.WantedNotifier].
+func (b *Backend) NotifyWanted(req backend.Request, wanted func()) (stop func()) {
 	b.mu.Lock()
 	defer b.unlock()
 	if l, err := b.owned(req); err == nil && len(l.waiting) > 0 {

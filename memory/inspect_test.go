@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
@@ -57,7 +58,7 @@ func TestWatch(t *testing.T) {
 
 // A Client whose backend tells of nothing says so.
 func TestWatchIsOptional(t *testing.T) {
-	c := locker.NewClient(struct{ locker.Backend }{memory.NewBackend()})
+	c := locker.NewClient(struct{ backend.Backend }{memory.NewBackend()})
 	defer c.Close()
 	var w inspect.Watcher = c
 	if _, err := w.Watch("k", func() {}); !errors.Is(err, errors.ErrUnsupported) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // New returns a Locker with a new store. No other Locker sees its locks.
@@ -64,27 +65,27 @@ func NewBackend() *Backend {
 // until its key is used again.
 const minSweep = 64
 
-// Acquire implements [locker.Backend].
-func (b *Backend) Acquire(_ context.Context, req locker.Request) (locker.Grant, error) {
+// Acquire implements [backend.Backend].
+func (b *Backend) Acquire(_ context.Context, req backend.Request) (backend.Grant, error) {
 	b.mu.Lock()
 	defer b.unlock()
 	l := b.lock(req.Key)
 	if l.token != req.Token || !l.taken() {
 		if l.taken() {
-			return locker.Grant{}, l.held()
+			return backend.Grant{}, l.held()
 		}
 		b.grant(l, req, req.Fences)
 	}
 	return l.granted(), nil
 }
 
-// Capabilities implements [locker.Capable].
-func (b *Backend) Capabilities() locker.Capabilities { return locker.Capabilities{Some: true} }
+// Capabilities implements [backend.Capable].
+func (b *Backend) Capabilities() backend.Capabilities { return backend.Capabilities{Some: true} }
 
-// AcquireMany implements [locker.ManyAcquirer].
+// AcquireMany implements [backend.ManyAcquirer].
 func (b *Backend) AcquireMany(
-	_ context.Context, reqs []locker.Request, c locker.Choice,
-) ([]*locker.Grant, error) {
+	_ context.Context, reqs []backend.Request, c backend.Choice,
+) ([]*backend.Grant, error) {
 	n := cmp.Or(c.N, len(reqs))
 	b.mu.Lock()
 	defer b.unlock()
@@ -112,7 +113,7 @@ func (b *Backend) AcquireMany(
 		}
 	}
 	chosen := slices.Concat(own, free[:max(0, n-len(own))])
-	grants := make([]*locker.Grant, len(reqs))
+	grants := make([]*backend.Grant, len(reqs))
 	for _, i := range chosen {
 		l := b.lock(reqs[i].Key)
 		if !l.taken() {
@@ -138,8 +139,8 @@ func (b *Backend) seen(key string) *lock {
 	return l
 }
 
-// Extend implements [locker.Backend].
-func (b *Backend) Extend(_ context.Context, req locker.Request) error {
+// Extend implements [backend.Backend].
+func (b *Backend) Extend(_ context.Context, req backend.Request) error {
 	b.mu.Lock()
 	defer b.unlock()
 	l, err := b.owned(req)
@@ -152,8 +153,8 @@ func (b *Backend) Extend(_ context.Context, req locker.Request) error {
 	return nil
 }
 
-// Release implements [locker.Backend].
-func (b *Backend) Release(_ context.Context, req locker.Request) error {
+// Release implements [backend.Backend].
+func (b *Backend) Release(_ context.Context, req backend.Request) error {
 	b.mu.Lock()
 	defer b.unlock()
 	l, err := b.owned(req)
@@ -169,7 +170,7 @@ func (b *Backend) Release(_ context.Context, req locker.Request) error {
 }
 
 // owned returns the lock of req.Key if req.Token owns it. Call with mu held.
-func (b *Backend) owned(req locker.Request) (*lock, error) {
+func (b *Backend) owned(req backend.Request) (*lock, error) {
 	l, ok := b.locks[req.Key]
 	switch {
 	case !ok || !l.taken() || l.token == "":
@@ -204,9 +205,9 @@ func (l *lock) held() *locker.HeldError {
 }
 
 // granted is the Grant of the lock.
-func (l *lock) granted() locker.Grant { return locker.Grant{Fence: l.fence, Fences: l.fences} }
+func (l *lock) granted() backend.Grant { return backend.Grant{Fence: l.fence, Fences: l.fences} }
 
-func (b *Backend) grant(l *lock, req locker.Request, fences int) {
+func (b *Backend) grant(l *lock, req backend.Request, fences int) {
 	l.fence, l.fences = b.fence+1, max(1, fences)
 	b.fence += uint64(l.fences)
 	l.token, l.label, l.since = req.Token, req.Label, time.Now()

@@ -9,14 +9,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func request(key, token string) locker.Request {
-	return locker.Request{Key: key, Token: token, TTL: time.Second}
+func request(key, token string) backend.Request {
+	return backend.Request{Key: key, Token: token, TTL: time.Second}
 }
 
 // An attempt that is delivered twice is granted twice, with one token and one TTL.
@@ -91,8 +92,8 @@ func TestBlocksThatOutrunTheClock(t *testing.T) {
 			every  time.Duration
 			ahead  int64
 		}{
-			{locker.MaxFences, 128 * time.Microsecond, 0},
-			{locker.MaxFences, 64 * time.Microsecond, 64_000},
+			{backend.MaxFences, 128 * time.Microsecond, 0},
+			{backend.MaxFences, 64 * time.Microsecond, 64_000},
 			{1, time.Microsecond, 0},
 		} {
 			b, last := memory.NewBackend(), uint64(0)

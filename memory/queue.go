@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // waiter is one call of Queue that waits.
 type waiter struct {
-	req   locker.Request
-	wait  locker.Wait
-	grant locker.Grant
+	req   backend.Request
+	wait  backend.Wait
+	grant backend.Grant
 	// news has room for one. It receives true when the lock is granted, and false when it may expire earlier than before.
 	news chan bool
 	// until is when the lock expires, as far as the waiter knows. It sleeps until then.
@@ -34,8 +35,8 @@ func (w *waiter) tell(granted bool) {
 	}
 }
 
-// Queue implements [locker.Queuer]. Waiters are served in the order of their arrival.
-func (b *Backend) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+// Queue implements [backend.Queuer]. Waiters are served in the order of their arrival.
+func (b *Backend) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	b.mu.Lock()
 	l := b.lock(req.Key)
 	if !l.taken() {
@@ -63,7 +64,7 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request, wait locker.Wai
 }
 
 // wait returns when the lock is granted. Usually a release grants it. Otherwise the lock expires.
-func (b *Backend) wait(ctx context.Context, w *waiter, until time.Time) (locker.Grant, error) {
+func (b *Backend) wait(ctx context.Context, w *waiter, until time.Time) (backend.Grant, error) {
 	for {
 		granted, err := w.wait.Sleep(ctx, time.Until(until), w.news)
 		switch {
@@ -74,7 +75,7 @@ func (b *Backend) wait(ctx context.Context, w *waiter, until time.Time) (locker.
 			if errors.Is(err, locker.ErrHeld) {
 				err = held // as it is now
 			}
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 		until = b.expired(w)
 	}

@@ -8,18 +8,19 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
 
 // queue calls b.Queue on another goroutine, and returns when that call waits or has ended.
-func queue(ctx context.Context, b *memory.Backend, req locker.Request) <-chan error {
+func queue(ctx context.Context, b *memory.Backend, req backend.Request) <-chan error {
 	wait, _ := clientwait.New(ctx, locker.Patience(0))
 	return queueWith(ctx, b, req, wait)
 }
 
-func queueWith(ctx context.Context, b *memory.Backend, req locker.Request, wait locker.Wait) <-chan error {
+func queueWith(ctx context.Context, b *memory.Backend, req backend.Request, wait backend.Wait) <-chan error {
 	result := make(chan error, 1)
 	go func() {
 		_, err := b.Queue(ctx, req, wait)
@@ -183,7 +184,7 @@ func TestGrantOfAWaiterCountsFromTheGrant(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()
 		held(t, b, "a")
-		grants := make(chan locker.Grant, 1)
+		grants := make(chan backend.Grant, 1)
 		go func() {
 			req := request("k", "b")
 			wait, _ := clientwait.New(t.Context(), locker.Patience(0))

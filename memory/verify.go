@@ -4,10 +4,11 @@ import (
 	"context"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
-// Verify implements [locker.Verifier].
-func (b *Backend) Verify(_ context.Context, req locker.Request) error {
+// Verify implements [backend.Verifier].
+func (b *Backend) Verify(_ context.Context, req backend.Request) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l, err := b.owned(req)

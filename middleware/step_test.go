@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/tracing"
 )
@@ -18,18 +19,18 @@ type counting struct {
 }
 
 func (c *counting) AcquireMany(
-	ctx context.Context, reqs []locker.Request, choice locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, choice backend.Choice,
+) ([]*backend.Grant, error) {
 	c.steps.Add(1)
 	return c.Backend.AcquireMany(ctx, reqs, choice)
 }
 
-func (c *counting) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (c *counting) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	c.single.Add(1)
 	return c.Backend.Acquire(ctx, req)
 }
 
-func (c *counting) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (c *counting) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	c.single.Add(1)
 	return c.Backend.Queue(ctx, req, wait)
 }

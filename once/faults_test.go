@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/lockertest"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/once"
 )
 
-func faulty() locker.Backend { return lockertest.NewStore() }
+func faulty() backend.Backend { return lockertest.NewStore() }
 
 // forever is a job that ends with the test.
 func (i *instance) forever(context.Context) error {
@@ -240,16 +241,16 @@ func TestStoreIsDown(t *testing.T) {
 
 // unanswered is a store that has executed the first attempt, and whose answer is lost. The attempt is undone later.
 type unanswered struct {
-	locker.Backend
+	backend.Backend
 	undo  time.Duration
 	first sync.Once
 }
 
-func (u *unanswered) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (u *unanswered) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	g, err := u.Backend.Acquire(ctx, req)
 	u.first.Do(func() {
 		time.AfterFunc(u.undo, func() { _ = u.Backend.Release(context.Background(), req) })
-		g, err = locker.Grant{}, fmt.Errorf("%w: %w", locker.ErrUnavailable, io.EOF)
+		g, err = backend.Grant{}, fmt.Errorf("%w: %w", locker.ErrUnavailable, io.EOF)
 	})
 	return g, err
 }
@@ -262,7 +263,7 @@ func TestAnswerIsLost(t *testing.T) {
 		next once.Outcome
 	}{{0, once.Ran}, {300 * time.Millisecond, once.Ran}, {3 * time.Second, once.Elsewhere}} {
 		t.Run(tt.undo.String(), func(t *testing.T) {
-			backend := func() locker.Backend { return &unanswered{Backend: memory.NewBackend(), undo: tt.undo} }
+			backend := func() backend.Backend { return &unanswered{Backend: memory.NewBackend(), undo: tt.undo} }
 			withFleet(t, backend, func(w *fleet) {
 				a, b := w.instance(0), w.instance(0)
 				a.until(w.tick)
@@ -291,7 +292,7 @@ func TestAnswerIsLost(t *testing.T) {
 func TestPerFindsItsOwnClaim(t *testing.T) {
 	for _, undo := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, time.Hour} {
 		t.Run(undo.String(), func(t *testing.T) {
-			backend := func() locker.Backend { return &unanswered{Backend: memory.NewBackend(), undo: undo} }
+			backend := func() backend.Backend { return &unanswered{Backend: memory.NewBackend(), undo: undo} }
 			withFleet(t, backend, func(w *fleet) {
 				i := w.instance(0)
 				i.until(w.tick)

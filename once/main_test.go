@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/once"
 )
@@ -25,7 +26,7 @@ const (
 // fleet is several instances in virtual time, which share a store, and what they have run.
 type fleet struct {
 	*testing.T
-	backend locker.Backend
+	backend backend.Backend
 	tick    time.Time // that of the test, if there is one only
 
 	mu  sync.Mutex
@@ -33,7 +34,7 @@ type fleet struct {
 }
 
 // withFleet runs f in virtual time.
-func withFleet(t *testing.T, backend func() locker.Backend, f func(w *fleet)) {
+func withFleet(t *testing.T, backend func() backend.Backend, f func(w *fleet)) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
 		f(&fleet{T: t, backend: backend(), tick: time.Now().Add(time.Hour), ran: map[time.Time]int{}})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/lockertest"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/once"
@@ -18,7 +19,7 @@ import (
 	"github.com/golocker/locker/semaphore"
 )
 
-func inMemory() locker.Backend { return memory.NewBackend() }
+func inMemory() backend.Backend { return memory.NewBackend() }
 
 // Three instances, whose clocks are 200 ms apart, run a thousand ticks. Schedulers are late now and then, and jobs take
 // longer than an interval now and then. Beside it, the same instances run the job under a plain lock.

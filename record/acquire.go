@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // attempt is one attempt to acquire a lock.
@@ -22,7 +23,7 @@ import (
 // stored, and the other one is refused, whichever arrives first.
 type attempt struct {
 	*Backend
-	req   locker.Request
+	req   backend.Request
 	name  string
 	start time.Time
 	left  time.Duration // until a lock that is held counts as free
@@ -32,21 +33,21 @@ type attempt struct {
 	lock  content // what it writes
 }
 
-// Acquire implements [locker.Backend].
-func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+// Acquire implements [backend.Backend].
+func (b *Backend) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	g, _, err := b.acquire(ctx, req, req.TTL)
 	return g, err
 }
 
 // acquire makes one attempt, for limit at most. If the lock is held, left is how long it is until it counts as free.
 func (b *Backend) acquire(
-	ctx context.Context, req locker.Request, limit time.Duration,
-) (g locker.Grant, left time.Duration, err error) {
+	ctx context.Context, req backend.Request, limit time.Duration,
+) (g backend.Grant, left time.Duration, err error) {
 	if err := b.usable(); err != nil {
-		return locker.Grant{}, 0, err
+		return backend.Grant{}, 0, err
 	}
 	if err := b.chores.Backlog(); err != nil {
-		return locker.Grant{}, 0, unavailable(err)
+		return backend.Grant{}, 0, unavailable(err)
 	}
 	a := &attempt{Backend: b, req: req, name: b.nameOf(req.Key), start: time.Now()}
 	ctx, cancel := b.bounded(ctx, min(limit, req.TTL))
@@ -60,14 +61,14 @@ func (b *Backend) acquire(
 	return g, a.left, err
 }
 
-func (a *attempt) run(ctx context.Context) (locker.Grant, error) {
+func (a *attempt) run(ctx context.Context) (backend.Grant, error) {
 	found, known := a.seen.hint(a.name)
 	denied := 0
 	for n := 0; ; n++ {
 		if !known {
 			var err error
 			if found, err = a.read(ctx, a.name); err != nil {
-				return locker.Grant{}, err
+				return backend.Grant{}, err
 			}
 			if a.doubt && found.version != a.over {
 				a.doubt = false
@@ -82,22 +83,22 @@ func (a *attempt) run(ctx context.Context) (locker.Grant, error) {
 			held := found.heldError(a.left)
 			found = a.adopt(ctx, a.name, found)
 			held.Seen = a.watched(&found)
-			return locker.Grant{}, held
+			return backend.Grant{}, held
 		}
 		written, err := a.take(ctx, found, own)
 		switch {
 		case err == nil:
 			return a.granted(written), nil
 		case !errors.Is(err, ErrConflict):
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 		if found.version != "" {
 			denied = 0
 		} else if denied++; denied == maxDenied {
-			return locker.Grant{}, errDenied
+			return backend.Grant{}, errDenied
 		}
 		if err := pause(ctx, n); err != nil {
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 }
@@ -135,9 +136,9 @@ func (a *attempt) take(ctx context.Context, found entry, own bool) (entry, error
 	return written, err
 }
 
-func (a *attempt) granted(e entry) locker.Grant {
+func (a *attempt) granted(e entry) backend.Grant {
 	h := &holding{own: e, since: a.start, ends: a.start.Add(a.req.TTL)}
-	return locker.Grant{Fence: e.Token, Fences: int(e.Last - e.Token + 1), Private: h}
+	return backend.Grant{Fence: e.Token, Fences: int(e.Last - e.Token + 1), Private: h}
 }
 
 // heldError describes who has the lock. left is how long it is until it counts as free.

@@ -43,9 +43,9 @@ func machine(t *testing.T, s *recordstore.Store) (process func(clock string) *re
 	start := time.Now().Add(-time.Hour)
 	return func(clock string) *record.Backend {
 		if clock == none {
-			return backend(t, s)
+			return backendOf(t, s)
 		}
-		return backend(t, host{s, clock, start})
+		return backendOf(t, host{s, clock, start})
 	}
 }
 
@@ -99,7 +99,7 @@ func TestVolumeThatMoves(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *recordstore.Store) {
 			first := machine(t, s)("a")
 			up := time.Now().Add(-48 * time.Hour)
-			moved := func() *record.Backend { return backend(t, host{s, "b", up}) }
+			moved := func() *record.Backend { return backendOf(t, host{s, "b", up}) }
 			req := acquire(t, first, time.Minute)
 			if req.Keep = keep; keep > 0 {
 				if err := first.Release(t.Context(), req); err != nil {
@@ -162,7 +162,7 @@ func TestClocksThatCannotBeWritten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *recordstore.Store) {
-				process := func() *record.Backend { return backend(t, still{s, c.id, c.up}) }
+				process := func() *record.Backend { return backendOf(t, still{s, c.id, c.up}) }
 				good := machine(t, s)
 				acquire(t, process(), ttl)
 				if text := s.Text("k"); strings.Contains(text, "clock") {
@@ -217,7 +217,7 @@ func TestClockThatHasGoneBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
 		process := machine(t, s)
 		acquire(t, process("a"), ttl)
-		b := backend(t, host{s, "a", time.Now().Add(-time.Minute)})
+		b := backendOf(t, host{s, "a", time.Now().Add(-time.Minute)})
 		wantHeld(t, b, "the first look")
 		i, err := b.Inspect(t.Context(), "k")
 		if err != nil || i.Remaining != ttl {

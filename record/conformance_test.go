@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/recordstore"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -24,7 +24,7 @@ func harness(latency time.Duration, faults func() func(recordstore.Request) reco
 			s.Inject(faults())
 		}
 		return conformance.Store{
-			Open: func() locker.Backend {
+			Open: func() backend.Backend {
 				id := "a"
 				if opened++; opened%3 == 0 { // one process of three does not know the clock of its machine
 					id = ""

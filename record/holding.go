@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // holding is what the Backend knows about a lock that it has granted. It is the Private of the Grant.
@@ -20,7 +21,7 @@ type holding struct {
 }
 
 // holdingOf returns the holding of a request. One of a caller that has lost it has no record, which is read first.
-func holdingOf(req locker.Request) *holding {
+func holdingOf(req backend.Request) *holding {
 	if h, ok := req.Private.(*holding); ok {
 		return h
 	}
@@ -82,7 +83,7 @@ var errOthers = errors.New("others have had the lock since")
 // change replaces the owner's record by what next makes of it. If the record is another one, change reads it, and tries
 // again if it is the owner's: an earlier extension was stored, and its answer was lost.
 func (b *Backend) change(
-	ctx context.Context, req locker.Request, h *holding, next func(own entry) content,
+	ctx context.Context, req backend.Request, h *holding, next func(own entry) content,
 ) (entry, error) {
 	name, own := b.nameOf(req.Key), h.last()
 	nonce := ""
@@ -121,7 +122,7 @@ func (b *Backend) change(
 }
 
 // owned returns nil if the record is that of the request's owner, and otherwise says who has the lock.
-func (e *entry) owned(req locker.Request) error {
+func (e *entry) owned(req backend.Request) error {
 	switch {
 	case e.version == "":
 		return locker.ErrNotHeld
@@ -143,10 +144,10 @@ func notHeld(err error) error {
 	return err
 }
 
-// Extend implements [locker.Backend].
+// Extend implements [backend.Backend].
 //
 // A lock whose time is over is not extended, although nobody may have taken it: Extend releases it instead.
-func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
+func (b *Backend) Extend(ctx context.Context, req backend.Request) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
@@ -174,8 +175,8 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 	return err
 }
 
-// Release implements [locker.Backend]. It writes that the lock is free.
-func (b *Backend) Release(ctx context.Context, req locker.Request) error {
+// Release implements [backend.Backend]. It writes that the lock is free.
+func (b *Backend) Release(ctx context.Context, req backend.Request) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
@@ -202,7 +203,7 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 }
 
 // release releases the lock. It stays taken until keepUntil.
-func (b *Backend) release(ctx context.Context, req locker.Request, keepUntil time.Time) error {
+func (b *Backend) release(ctx context.Context, req backend.Request, keepUntil time.Time) error {
 	_, err := b.change(ctx, req, holdingOf(req), func(own entry) content {
 		c := content{State: free, Owner: req.Token, Last: own.Last}
 		if rest := time.Until(keepUntil); rest > 0 {
@@ -216,9 +217,9 @@ func (b *Backend) release(ctx context.Context, req locker.Request, keepUntil tim
 	return err
 }
 
-// Verify implements [locker.Verifier]. A read is enough, because no read of a [Store] is older than the last write: if
+// Verify implements [backend.Verifier]. A read is enough, because no read of a [Store] is older than the last write: if
 // the record is the owner's, nobody has replaced it.
-func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
+func (b *Backend) Verify(ctx context.Context, req backend.Request) error {
 	if err := b.usable(); err != nil {
 		return err
 	}

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
-// Queue implements [locker.Queuer]. There is no queue in the store: the call looks at intervals, see [Poll]. A Client
+// Queue implements [backend.Queuer]. There is no queue in the store: the call looks at intervals, see [Poll]. A Client
 // would look more often.
-func (b *Backend) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (b *Backend) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	first := req.Token
 	wait.EndWith(b.closing)
 	for looks := 0; ; looks++ {
@@ -28,20 +29,20 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request, wait locker.Wai
 			}
 			return g, nil
 		case b.usable() != nil:
-			return locker.Grant{}, locker.ErrClosed
+			return backend.Grant{}, locker.ErrClosed
 		case errors.As(err, &held):
 			wait.Held(held)
 			pause = b.pauseAfter(looks, left)
 		case errors.Is(err, locker.ErrUnavailable):
 			if pause, err = wait.Failed(ctx, sent, err); err != nil {
-				return locker.Grant{}, err
+				return backend.Grant{}, err
 			}
-			req.Token = locker.NewToken() // the attempt may be undone later
+			req.Token = backend.NewToken() // the attempt may be undone later
 		default:
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 		if _, err := wait.Sleep(ctx, pause, nil); err != nil {
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 }

@@ -69,6 +69,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backend/cleanup"
 )
 
@@ -108,7 +109,7 @@ func New(store Store, opts ...Option) *locker.Client {
 	return locker.NewClient(NewBackend(store, opts...))
 }
 
-// Backend implements [locker.Backend] and its optional interfaces locker.Queuer and locker.Verifier, and
+// Backend implements [backend.Backend] and its optional interfaces backend.Queuer and backend.Verifier, and
 // inspect.Inspector, inspect.FenceRaiser and inspect.Examiner. It is safe for concurrent use.
 type Backend struct {
 	options
@@ -124,9 +125,9 @@ type Backend struct {
 	closed  error // what closing the Store has returned
 }
 
-// Capabilities implements [locker.Capable]. The gates of packages semaphore and rwlock have a TTL of ten looks, at least
-// three seconds, and at most that of the call; see [Poll].
-func (b *Backend) Capabilities() locker.Capabilities { return locker.Capabilities{Look: b.poll} }
+// Capabilities implements [backend.Capable]. The gates of packages semaphore and rwlock have a TTL of ten looks, at
+// least three seconds, and at most that of the call; see [Poll].
+func (b *Backend) Capabilities() backend.Capabilities { return backend.Capabilities{Look: b.poll} }
 
 // NewBackend returns a Backend of store, as New does.
 func NewBackend(store Store, opts ...Option) *Backend {

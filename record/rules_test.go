@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/recordstore"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/record"
@@ -27,7 +28,7 @@ func inBubble(t *testing.T, f func(t *testing.T, s *recordstore.Store)) {
 }
 
 // backend makes a Backend as another process would have it.
-func backend(t *testing.T, s record.Store, opts ...record.Option) *record.Backend {
+func backendOf(t *testing.T, s record.Store, opts ...record.Option) *record.Backend {
 	b := record.NewBackend(s, opts...)
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
@@ -37,12 +38,12 @@ func backend(t *testing.T, s record.Store, opts ...record.Option) *record.Backen
 	return b
 }
 
-func request(ttl time.Duration) locker.Request {
-	return locker.Request{Key: "k", Token: locker.NewToken(), TTL: ttl}
+func request(ttl time.Duration) backend.Request {
+	return backend.Request{Key: "k", Token: backend.NewToken(), TTL: ttl}
 }
 
 // try makes an attempt to acquire k. It returns the request with what later requests need.
-func try(t *testing.T, b *record.Backend, ttl time.Duration) (locker.Request, error) {
+func try(t *testing.T, b *record.Backend, ttl time.Duration) (backend.Request, error) {
 	t.Helper()
 	req := request(ttl)
 	g, err := b.Acquire(t.Context(), req)
@@ -50,7 +51,7 @@ func try(t *testing.T, b *record.Backend, ttl time.Duration) (locker.Request, er
 	return req, err
 }
 
-func acquire(t *testing.T, b *record.Backend, ttl time.Duration) locker.Request {
+func acquire(t *testing.T, b *record.Backend, ttl time.Duration) backend.Request {
 	t.Helper()
 	req, err := try(t, b, ttl)
 	if err != nil {
@@ -101,7 +102,7 @@ func TestTimeCountsFromTheReply(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *recordstore.Store) {
-				holder, other := backend(t, s), backend(t, s)
+				holder, other := backendOf(t, s), backendOf(t, s)
 				start := time.Now()
 				first := make(chan error, 1)
 				look := func() {
@@ -139,7 +140,7 @@ func TestTimeCountsFromTheReply(t *testing.T) {
 func TestRenewalIsSeen(t *testing.T) {
 	for _, forgets := range []bool{false, true} { // a caller that has lost what the grant says does not know its age
 		inBubble(t, func(t *testing.T, s *recordstore.Store) {
-			holder, other := backend(t, s), backend(t, s)
+			holder, other := backendOf(t, s), backendOf(t, s)
 			req := acquire(t, holder, ttl)
 			if forgets {
 				req.Private = nil
@@ -161,12 +162,12 @@ func TestRenewalIsSeen(t *testing.T) {
 // A process that has not seen a record before does not know whether its holder is dead.
 func TestTryLockWatches(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		crashed := acquire(t, backend(t, s), ttl)
+		crashed := acquire(t, backendOf(t, s), ttl)
 		for range 3 {
 			time.Sleep(time.Hour)
-			wantHeld(t, backend(t, s), "a process that looks for the first time")
+			wantHeld(t, backendOf(t, s), "a process that looks for the first time")
 		}
-		other := backend(t, s)
+		other := backendOf(t, s)
 		wantHeld(t, other, "the first look")
 		time.Sleep(time.Hour)
 		if next := acquire(t, other, ttl); next.Fence <= crashed.Fence {
@@ -185,7 +186,7 @@ var before = map[string]func(t *testing.T, s *recordstore.Store, b *record.Backe
 		s.Put("k", record.Free(ahead()))
 	},
 	"the record of a holder that has crashed": func(t *testing.T, s *recordstore.Store, b *record.Backend) {
-		acquire(t, backend(t, s), ttl)
+		acquire(t, backendOf(t, s), ttl)
 		wantHeld(t, b, "a lock that another process has")
 		time.Sleep(record.Patience(ttl))
 	},
@@ -198,7 +199,7 @@ func TestLateWritesLeaveNothing(t *testing.T) {
 		for when, undone := range map[string]time.Duration{"undone before": 0, "undone after": late + 5*time.Second} {
 			t.Run(what+", "+when, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, s *recordstore.Store) {
-					b, other := backend(t, s), backend(t, s)
+					b, other := backendOf(t, s), backendOf(t, s)
 					prepare(t, s, b)
 					var last uint64
 					if what == "a free record" {
@@ -238,7 +239,7 @@ func TestOwnSuccessIsNoConflict(t *testing.T) {
 	for what, prepare := range before {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *recordstore.Store) {
-				b, other := backend(t, s), backend(t, s)
+				b, other := backendOf(t, s), backendOf(t, s)
 				prepare(t, s, b)
 				s.Inject(func(r recordstore.Request) recordstore.Fault { return recordstore.Fault{Twice: r.Op != "get"} })
 				req := acquire(t, b, time.Minute)
@@ -279,7 +280,7 @@ func TestOwnReleaseIsNoLoss(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *recordstore.Store) {
-				b, other := backend(t, s), backend(t, s)
+				b, other := backendOf(t, s), backendOf(t, s)
 				req := acquire(t, b, time.Minute)
 				s.Inject(once(recordstore.Fault{Twice: true, After: time.Second}))
 				released := make(chan error, 1)
@@ -300,7 +301,7 @@ func TestReleaseBeforeManyOthersIsNoLoss(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Minute, 600 * time.Millisecond} {
 		for others := 1; others <= 20; others++ {
 			inBubble(t, func(t *testing.T, s *recordstore.Store) {
-				l, other := client(t, s), backend(t, s)
+				l, other := client(t, s), backendOf(t, s)
 				lease, err := l.TryLock(t.Context(), "k", locker.TTL(ttl))
 				if err != nil {
 					t.Fatal(err)
@@ -310,7 +311,7 @@ func TestReleaseBeforeManyOthersIsNoLoss(t *testing.T) {
 				released := make(chan error, 1)
 				go func() { released <- lease.Unlock(t.Context()) }()
 				time.Sleep(time.Millisecond)
-				var last locker.Request
+				var last backend.Request
 				for range others {
 					if last.Key != "" {
 						if err := other.Release(t.Context(), last); err != nil {
@@ -337,7 +338,7 @@ func TestReleaseBeforeManyOthersIsNoLoss(t *testing.T) {
 func TestLossByForceIsReported(t *testing.T) {
 	for _, before := range []int{0, 1, 20} {
 		inBubble(t, func(t *testing.T, s *recordstore.Store) {
-			l, other := client(t, s), backend(t, s)
+			l, other := client(t, s), backendOf(t, s)
 			for range before {
 				if err := other.Release(t.Context(), acquire(t, other, ttl)); err != nil {
 					t.Error(err)
@@ -387,7 +388,7 @@ func TestConflictThatWasNone(t *testing.T) {
 	for what, prepare := range before {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *recordstore.Store) {
-				b := backend(t, s)
+				b := backendOf(t, s)
 				prepare(t, s, b)
 				writes := 0
 				s.Inject(func(r recordstore.Request) (f recordstore.Fault) {
@@ -415,25 +416,25 @@ func TestConflictThatWasNone(t *testing.T) {
 // A release writes that the lock is free, so that tokens go on from there.
 func TestReleaseKeepsTheRecord(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		b := backend(t, s)
+		b := backendOf(t, s)
 		req := request(ttl)
-		req.Fences = locker.MaxFences
+		req.Fences = backend.MaxFences
 		g, err := b.Acquire(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if first := uint64(time.Now().UnixMicro()); g.Fence != first || g.Fences != locker.MaxFences {
+		if first := uint64(time.Now().UnixMicro()); g.Fence != first || g.Fences != backend.MaxFences {
 			t.Errorf("tokens %d and %d more, want them from %d on", g.Fence, g.Fences-1, first)
 		}
 		req.Fence, req.Private = g.Fence, g.Private
 		if err := b.Release(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
-		last := g.Fence + locker.MaxFences - 1
+		last := g.Fence + backend.MaxFences - 1
 		if w := read(t, s); w.State != "free" || w.Last != last {
 			t.Errorf("the record of a free lock is %s", s.Text("k"))
 		}
-		if next := acquire(t, backend(t, s), ttl); next.Fence != last+1 {
+		if next := acquire(t, backendOf(t, s), ttl); next.Fence != last+1 {
 			t.Errorf("token %d after %d", next.Fence, last)
 		}
 	})
@@ -442,7 +443,7 @@ func TestReleaseKeepsTheRecord(t *testing.T) {
 // A release whose answer was lost has released the lock. To release it again is no error, and touches nobody's lock.
 func TestReleaseAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		b, other := backend(t, s), backend(t, s)
+		b, other := backendOf(t, s), backendOf(t, s)
 		for _, keep := range []time.Duration{0, time.Second} {
 			req := acquire(t, b, time.Minute)
 			req.Keep = keep
@@ -472,7 +473,7 @@ func TestReleaseAgain(t *testing.T) {
 // The length of a record covers the longest promise that was asked for, also by an extension that was not answered.
 func TestExtendShortensNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		b := backend(t, s)
+		b := backendOf(t, s)
 		req := acquire(t, b, time.Minute)
 		extend := func(ttl time.Duration) error {
 			req := req
@@ -511,7 +512,7 @@ func TestExtendShortensNothing(t *testing.T) {
 // Somebody has deleted the record of a lock that is held.
 func TestDeletedRecord(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		b, other := backend(t, s), backend(t, s)
+		b, other := backendOf(t, s), backendOf(t, s)
 		req := acquire(t, b, time.Minute)
 		time.Sleep(time.Second)
 		s.Delete("k")
@@ -537,9 +538,9 @@ func TestDeletedRecord(t *testing.T) {
 // An operator releases the lock between the holder's renewals. The holder learns that, and does not write over it.
 func TestForcedReleaseIsFinal(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		b := backend(t, s)
+		b := backendOf(t, s)
 		req := acquire(t, b, time.Minute)
-		if _, err := backend(t, s).ForceRelease(t.Context(), "k", req.Token[:8]); err != nil {
+		if _, err := backendOf(t, s).ForceRelease(t.Context(), "k", req.Token[:8]); err != nil {
 			t.Fatal(err)
 		}
 		for what, err := range map[string]error{
@@ -558,7 +559,7 @@ func TestForcedReleaseIsFinal(t *testing.T) {
 // Requests cost money on some stores.
 func TestRequests(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		b := backend(t, s)
+		b := backendOf(t, s)
 		var seen map[string]int
 		want := func(what string, gets, creates, replaces int) {
 			t.Helper()
@@ -582,7 +583,7 @@ func TestRequests(t *testing.T) {
 		want("a release", 0, 0, 1)
 		req = acquire(t, b, ttl)
 		want("an acquisition by the one who has released it", 0, 0, 1)
-		wantHeld(t, backend(t, s), "a lock that is held")
+		wantHeld(t, backendOf(t, s), "a lock that is held")
 		want("an attempt", 1, 0, 0)
 		if err := b.Verify(t.Context(), req); err != nil {
 			t.Error(err)
@@ -592,7 +593,7 @@ func TestRequests(t *testing.T) {
 			t.Error(err)
 		}
 		want("a release", 0, 0, 1)
-		acquire(t, backend(t, s), ttl)
+		acquire(t, backendOf(t, s), ttl)
 		want("an acquisition by another process", 1, 0, 1)
 	})
 }

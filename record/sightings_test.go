@@ -17,7 +17,7 @@ import (
 func TestManyKeysInTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
 		const keys = 10_100
-		b := backend(t, s)
+		b := backendOf(t, s)
 		attempt := func(n int) error {
 			req := request(ttl)
 			req.Key = fmt.Sprint("k", n)
@@ -64,7 +64,7 @@ func TestMinHoldOfANightlyJob(t *testing.T) {
 // A process knows since when it has had a lock that it did not release. So it need not watch it like that of another.
 func TestOwnLockThatHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		b := backend(t, s)
+		b := backendOf(t, s)
 		first := acquire(t, b, ttl)
 		if err := b.Extend(t.Context(), first); err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestOwnLockThatHasEnded(t *testing.T) {
 // what is known stays, so that it counts as free one day, and what is new is not remembered.
 func TestSightingsAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		b := backend(t, s)
+		b := backendOf(t, s)
 		start := time.Now()
 		for n := range record.MaxSightings {
 			record.Saw(b, fmt.Sprint("k", n))
@@ -139,7 +139,7 @@ func TestInspectionWithoutAClock(t *testing.T) {
 					i.State, i.Seen, i.Held, i.Remaining, state, seen, held, remaining)
 			}
 		}
-		holder, other := backend(t, s), backend(t, s)
+		holder, other := backendOf(t, s), backendOf(t, s)
 		want("no record", inspection(other), inspect.Free, 1, 0, 0)
 		req := acquire(t, holder, ttl)
 		time.Sleep(ttl / 2)
@@ -156,7 +156,7 @@ func TestInspectionWithoutAClock(t *testing.T) {
 		if !errors.As(err, &held) || held.Seen != ttl/5 || held.Remaining != left {
 			t.Errorf("an attempt: %#v", err)
 		}
-		want("another process", inspection(backend(t, s)), inspect.Held, 1, ttl, ttl/2)
+		want("another process", inspection(backendOf(t, s)), inspect.Held, 1, ttl, ttl/2)
 		time.Sleep(left)
 		want("its time is over", inspection(other), inspect.Free, record.Patience(ttl), 0, 0)
 		next := acquire(t, other, ttl)

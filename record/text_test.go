@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/recordstore"
 	"github.com/golocker/locker/record"
 )
@@ -144,7 +145,7 @@ func FuzzTexts(f *testing.F) {
 		b := record.NewBackend(s)
 		defer b.Close()
 		last, foreign := record.Last(text)
-		g, err := b.Acquire(t.Context(), locker.Request{Key: "k", Token: "mine", TTL: time.Minute})
+		g, err := b.Acquire(t.Context(), backend.Request{Key: "k", Token: "mine", TTL: time.Minute})
 		switch {
 		case foreign != nil:
 			if !errors.Is(err, locker.ErrForeignKey) || s.Text("k") != string(text) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/recordstore"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/record"
@@ -20,7 +21,7 @@ func TestRaiseFences(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		const timeout = 5 * time.Second
 		s := recordstore.New()
-		b, other := backend(t, s), backend(t, s)
+		b, other := backendOf(t, s), backendOf(t, s)
 		for _, ahead := range []time.Duration{-time.Hour, 0, time.Microsecond, timeout - time.Microsecond} {
 			start := time.Now()
 			past := uint64(start.Add(ahead).UnixMicro())
@@ -30,7 +31,7 @@ func TestRaiseFences(t *testing.T) {
 			if took, want := time.Since(start), max(0, ahead+time.Microsecond); took != want {
 				t.Errorf("a number that is %v ahead of the clock: it took %v, want %v", ahead, took, want)
 			}
-			g, err := other.Acquire(t.Context(), locker.Request{Key: ahead.String(), Token: "o", TTL: ttl})
+			g, err := other.Acquire(t.Context(), backend.Request{Key: ahead.String(), Token: "o", TTL: ttl})
 			if err != nil || g.Fence <= past {
 				t.Errorf("a number that is %v ahead of the clock, %d: the next token is %d, %v", ahead, past, g.Fence, err)
 			}

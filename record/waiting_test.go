@@ -18,7 +18,7 @@ import (
 // The error says what a process that looks for the first time cannot know. With a clock, it knows.
 func TestErrorOfAFirstLook(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		acquire(t, backend(t, s), 5*time.Second)
+		acquire(t, backendOf(t, s), 5*time.Second)
 		time.Sleep(time.Minute)
 		l := client(t, s)
 		for _, age := range []time.Duration{1, 12 * time.Millisecond} {
@@ -96,7 +96,7 @@ func TestCrashCosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *recordstore.Store) {
-				holder, other := backend(t, s), client(t, s)
+				holder, other := backendOf(t, s), client(t, s)
 				start := time.Now()
 				req := acquire(t, holder, ttl)
 				crashes := start.Add(30 * time.Second)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/validity"
 	"github.com/golocker/locker/internal/redis/node"
 )
@@ -18,7 +19,7 @@ const firstTimeout = 50 * time.Millisecond
 // acquisition carries out one voting. It sends what the voting asks for, and tells it the answers.
 type acquisition struct {
 	fanout
-	req     locker.Request
+	req     backend.Request
 	trace   voteTrace
 	voting  voting
 	hint    uint64
@@ -51,7 +52,7 @@ type raise struct {
 
 // newAcquisition returns an acquisition that has asked no node yet. inTurn says that nobody else should be asking now,
 // so that there is no need to ask one node first.
-func newAcquisition(ctx context.Context, b *backend, req locker.Request, inTurn bool) *acquisition {
+func newAcquisition(ctx context.Context, b *majority, req backend.Request, inTurn bool) *acquisition {
 	n, limit := len(b.nodes), min(b.budget, req.TTL/2)
 	a := &acquisition{fanout: b.fanout(limit), req: req, ballots: make([]ballot, n), pace: min(firstTimeout, limit/4)}
 	a.trace, a.next = b.trace(ctx, opAcquire), a.start.Add(a.pace)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -39,7 +40,7 @@ func TestTimeoutIsForVotes(t *testing.T) {
 			n.Skew = -time.Duration(i) * time.Second // their counters differ
 		}
 		if _, err := b.nodes[held].Acquire(t.Context(),
-			locker.Request{Key: "k", Token: "somebody else", TTL: time.Minute}); err != nil {
+			backend.Request{Key: "k", Token: "somebody else", TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		req := acquired(t, b)
@@ -68,11 +69,11 @@ func TestRoundsAtOddsEndSoon(t *testing.T) {
 			}
 		}, 5)
 		if _, err := b.nodes[held].Acquire(t.Context(),
-			locker.Request{Key: "k", Token: "somebody else", TTL: time.Minute}); err != nil {
+			backend.Request{Key: "k", Token: "somebody else", TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		_, err := b.Acquire(t.Context(), locker.Request{Key: "k", Token: "owner", TTL: time.Minute})
+		_, err := b.Acquire(t.Context(), backend.Request{Key: "k", Token: "owner", TTL: time.Minute})
 		if took := time.Since(start); err == nil || took > DefaultBudget/4 {
 			t.Errorf("%v after %v", err, took)
 		}
@@ -99,13 +100,13 @@ func TestLostAcquisitionLeavesNothingUnderWay(t *testing.T) {
 			}
 		}, 3)
 		for _, n := range b.nodes {
-			other := locker.Request{Key: "k", Token: "somebody else", TTL: time.Minute}
+			other := backend.Request{Key: "k", Token: "somebody else", TTL: time.Minute}
 			if _, err := n.Acquire(t.Context(), other); err != nil {
 				t.Fatal(err)
 			}
 		}
 		executed.Store(0)
-		_, err := b.Acquire(t.Context(), locker.Request{Key: "k", Token: "owner", TTL: time.Minute})
+		_, err := b.Acquire(t.Context(), backend.Request{Key: "k", Token: "owner", TTL: time.Minute})
 		if n := executed.Load(); !errors.Is(err, locker.ErrHeld) || n != 6 { // usual case and script, of each
 			t.Errorf("%v after %d commands", err, n)
 		}
@@ -134,7 +135,7 @@ func TestVotesThatHaveComeCount(t *testing.T) {
 				for try := range 16 { // select draws lots
 					key := fmt.Sprint("k", try)
 					for _, n := range b.nodes[:tt.others] {
-						if _, err := n.Acquire(t.Context(), locker.Request{Key: key, Token: "somebody else",
+						if _, err := n.Acquire(t.Context(), backend.Request{Key: key, Token: "somebody else",
 							TTL: time.Minute}); err != nil {
 							t.Fatal(err)
 						}
@@ -145,7 +146,7 @@ func TestVotesThatHaveComeCount(t *testing.T) {
 							time.Sleep(tt.stall)
 						}
 					}})
-					if _, err := b.Acquire(ctx, locker.Request{Key: key, Token: "owner", TTL: time.Minute}); err != nil {
+					if _, err := b.Acquire(ctx, backend.Request{Key: key, Token: "owner", TTL: time.Minute}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -177,7 +178,7 @@ func TestErrorOfAMajorityThatCameTooLate(t *testing.T) {
 					time.Sleep(20 * time.Millisecond)
 				}
 			}})
-			_, err := b.Acquire(traced, locker.Request{Key: fmt.Sprint("k", try), Token: "owner", TTL: time.Minute})
+			_, err := b.Acquire(traced, backend.Request{Key: fmt.Sprint("k", try), Token: "owner", TTL: time.Minute})
 			cancel()
 			if err == nil {
 				continue // select happened to take the answers first

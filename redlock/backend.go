@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/redis/node"
 	"github.com/golocker/locker/internal/redis/settings"
 )
@@ -18,8 +19,8 @@ import (
 // would follow the clock less closely when a node forgets: docs/safety.md.
 const quantum = 65536
 
-// backend is the quorum as a locker.Backend.
-type backend struct {
+// majority is the quorum as a backend.Backend.
+type majority struct {
 	nodes  []*node.Node
 	names  []string
 	budget time.Duration
@@ -38,7 +39,7 @@ type backend struct {
 	inFlight node.InFlight
 }
 
-func (b *backend) closed() bool {
+func (b *majority) closed() bool {
 	select {
 	case <-b.closing:
 		return true
@@ -48,31 +49,31 @@ func (b *backend) closed() bool {
 }
 
 // check returns why a call with req has to fail before it asks a node, or nil.
-func (b *backend) check(req *locker.Request) error {
+func (b *majority) check(req *backend.Request) error {
 	if b.closed() {
 		return locker.ErrClosed
 	}
 	return b.nodes[0].Check(req)
 }
 
-// Acquire implements locker.Backend.
-func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+// Acquire implements backend.Backend.
+func (b *majority) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	b.inFlight.Enter()
 	defer b.inFlight.Leave()
 	if err := b.check(&req); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	w := waiter{b: b, req: req}
 	return w.attempt(ctx, false)
 }
 
-// Queue implements locker.Queuer. If nobody has waited for the key lately, it asks the nodes without queueing. If
+// Queue implements backend.Queuer. If nobody has waited for the key lately, it asks the nodes without queueing. If
 // others wait, it waits for its turn, because asking would overtake them and split the vote.
-func (b *backend) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (b *majority) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	b.inFlight.Enter()
 	defer b.inFlight.Leave()
 	if err := b.check(&req); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	wait.EndWith(b.closing)
 	w := &waiter{b: b, req: req, wait: wait}
@@ -96,8 +97,8 @@ func (b *backend) Queue(ctx context.Context, req locker.Request, wait locker.Wai
 	return g, err
 }
 
-// Extend implements locker.Backend.
-func (b *backend) Extend(ctx context.Context, req locker.Request) error {
+// Extend implements backend.Backend.
+func (b *majority) Extend(ctx context.Context, req backend.Request) error {
 	l, ok := req.Private.(*lease)
 	if !ok {
 		return errForeignRequest
@@ -114,12 +115,14 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	return err
 }
 
-// Capabilities implements locker.Capable.
-func (b *backend) Capabilities() locker.Capabilities { return locker.Capabilities{AnswersWanted: true} }
+// Capabilities implements backend.Capable.
+func (b *majority) Capabilities() backend.Capabilities {
+	return backend.Capabilities{AnswersWanted: true}
+}
 
 // othersWait asks the nodes whether somebody waits for the lock of l. A mark alone does not say so, because a waiter
 // leaves it behind.
-func (b *backend) othersWait(ctx context.Context, key string, l *lease) bool {
+func (b *majority) othersWait(ctx context.Context, key string, l *lease) bool {
 	waiting := 0
 	b.askAll(ctx, func(i int, ready chan<- *node.Call) *node.Call {
 		return b.nodes[i].StartCount(ready, i, key, l.turn.on(i))
@@ -131,8 +134,8 @@ func (b *backend) othersWait(ctx context.Context, key string, l *lease) bool {
 	return waiting > 0
 }
 
-// Release implements locker.Backend.
-func (b *backend) Release(ctx context.Context, req locker.Request) error {
+// Release implements backend.Backend.
+func (b *majority) Release(ctx context.Context, req backend.Request) error {
 	l, ok := req.Private.(*lease)
 	if !ok {
 		return errForeignRequest
@@ -157,7 +160,7 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 var errForeignRequest = errors.New("redlock: the request does not carry what Acquire returned in Grant.Private")
 
 // Close implements io.Closer. It closes all nodes at the same time, so that it takes no longer than with one node.
-func (b *backend) Close() error {
+func (b *majority) Close() error {
 	b.audit.Close()
 	close(b.closing)
 	b.inFlight.Wait()
@@ -182,14 +185,14 @@ type nodeError struct {
 func (e *nodeError) Error() string { return e.node + ": " + e.err.Error() }
 func (e *nodeError) Unwrap() error { return e.err }
 
-// Verify implements locker.Verifier. The proof is that a majority answers this call that the lock is the lease's, with
+// Verify implements backend.Verifier. The proof is that a majority answers this call that the lock is the lease's, with
 // a counter that is not past the token. Had a greater token been issued before, a node of that majority would have
 // granted or raised its lock to that token for another owner. A lock that it grants after that has a greater counter.
 //
 // This needs nothing but the answers: no clock, and no knowledge of what the nodes said before. So it is not a proof if
 // a node granted late with a counter past the token, although such a node extends and releases: see
 // docs/adr/0035-verify-by-fresh-answers.md.
-func (b *backend) Verify(ctx context.Context, req locker.Request) error {
+func (b *majority) Verify(ctx context.Context, req backend.Request) error {
 	l, ok := req.Private.(*lease)
 	if !ok {
 		return errForeignRequest
@@ -200,7 +203,7 @@ func (b *backend) Verify(ctx context.Context, req locker.Request) error {
 }
 
 // logDuplicate logs, once for each node, that node i is the same server as another node, if err says so.
-func (b *backend) logDuplicate(i int, err error) {
+func (b *majority) logDuplicate(i int, err error) {
 	if err == nil {
 		return
 	}

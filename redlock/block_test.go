@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/simnode"
@@ -20,7 +21,7 @@ import (
 
 // counters are nodes whose counters for the slot of the key k a test sets and reads.
 type counters struct {
-	*backend
+	*majority
 	nodes []*simnode.Node
 
 	mu    sync.Mutex
@@ -30,7 +31,7 @@ type counters struct {
 
 func newCounters(t *testing.T, n int) *counters {
 	c := &counters{calls: map[string]int{}}
-	c.backend, c.nodes = quorum(t, func(i int) simnode.Network {
+	c.majority, c.nodes = quorum(t, func(i int) simnode.Network {
 		return func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			c.mu.Lock()
 			down := c.down.has(i)
@@ -83,9 +84,9 @@ func (c *counters) get(i int) uint64 {
 }
 
 // acquire asks for n tokens, and returns the request of the lock with the first of them.
-func (c *counters) acquire(t *testing.T, n int) (req locker.Request, first, last uint64) {
+func (c *counters) acquire(t *testing.T, n int) (req backend.Request, first, last uint64) {
 	t.Helper()
-	req = locker.Request{Key: "k", Token: locker.NewToken(), TTL: time.Minute, Fences: n}
+	req = backend.Request{Key: "k", Token: backend.NewToken(), TTL: time.Minute, Fences: n}
 	g, err := c.Acquire(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +98,7 @@ func (c *counters) acquire(t *testing.T, n int) (req locker.Request, first, last
 	return req, g.Fence, g.Fence + uint64(n) - 1
 }
 
-func (c *counters) release(t *testing.T, req locker.Request) {
+func (c *counters) release(t *testing.T, req backend.Request) {
 	t.Helper()
 	if err := c.Release(t.Context(), req); err != nil {
 		t.Error(err)

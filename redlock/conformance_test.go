@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
@@ -118,7 +119,7 @@ func simulated(t testing.TB, n, dead int) conformance.Store {
 		}
 	}
 	store := conformance.Store{
-		Open: func() locker.Backend {
+		Open: func() backend.Backend {
 			ds := make([]drivers.Driver, n)
 			for i := range ds {
 				switch {

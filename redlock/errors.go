@@ -59,7 +59,7 @@ const (
 )
 
 // quorumError returns the error of op. vote returns what a node has said.
-func (b *backend) quorumError(op string, cause error, vote func(i int) (Outcome, error)) *QuorumError {
+func (b *majority) quorumError(op string, cause error, vote func(i int) (Outcome, error)) *QuorumError {
 	n := len(b.names)
 	e := &QuorumError{Op: op, Need: n/2 + 1, Votes: make([]Vote, n), cause: cause}
 	for i := range e.Votes {

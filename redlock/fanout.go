@@ -13,7 +13,7 @@ import (
 // fanout asks the nodes for an operation. It collects the calls that come back, and leaves the calls that nobody waits
 // for any longer. The operation decides what the answers mean, and how long to wait for them.
 type fanout struct {
-	b     *backend
+	b     *majority
 	start time.Time
 	end   time.Time // when the operation's time is over; zero after overdue
 	// lingers is until when an operation that is decided waits for more answers. Zero: it does not wait yet.
@@ -35,7 +35,7 @@ type asker interface {
 	leave(tag int)
 }
 
-func (b *backend) fanout(limit time.Duration) fanout {
+func (b *majority) fanout(limit time.Duration) fanout {
 	now := time.Now()
 	return fanout{b: b, start: now, end: now.Add(limit), ready: make(chan *node.Call, 2*len(b.nodes))}
 }
@@ -101,13 +101,13 @@ func (f *fanout) overdue() { f.end = time.Time{} }
 
 // voteTrace reports the votes of one operation to the Trace of its caller, if there is one.
 type voteTrace struct {
-	b     *backend
+	b     *majority
 	voted func(lockertrace.Vote)
 	op    string
 	begun []time.Time // when each node was asked; nil: there is no Trace
 }
 
-func (b *backend) trace(ctx context.Context, op string) voteTrace {
+func (b *majority) trace(ctx context.Context, op string) voteTrace {
 	t := voteTrace{b: b, op: op}
 	if of := lockertrace.From(ctx); of != nil && of.Voted != nil {
 		t.voted, t.begun = of.Voted, make([]time.Time, len(b.names))

@@ -28,7 +28,7 @@ func (w *wavering) overdue() { w.end = time.Time{} }
 // What until returns may depend on what other operations learn at the same time, as the habits of nodes do.
 func TestCollectEndsAlthoughTheLimitWavers(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		f := fanout{b: &backend{closing: make(chan struct{})}, ready: make(chan *node.Call)}
+		f := fanout{b: &majority{closing: make(chan struct{})}, ready: make(chan *node.Call)}
 		stop := time.AfterFunc(time.Hour, func() { close(f.b.closing) })
 		defer stop.Stop()
 		begun := time.Now()

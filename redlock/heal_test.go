@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -23,7 +24,7 @@ import (
 
 // faultyNodes is five nodes. Each of them can be given a fault.
 type faultyNodes struct {
-	*backend
+	*majority
 	nodes []*simnode.Node
 	mu    sync.Mutex
 	fault map[int]simnode.Network
@@ -32,7 +33,7 @@ type faultyNodes struct {
 
 func newFaultyNodes(t *testing.T) *faultyNodes {
 	w := &faultyNodes{fault: map[int]simnode.Network{}}
-	w.backend, w.nodes = quorum(t, func(i int) simnode.Network {
+	w.majority, w.nodes = quorum(t, func(i int) simnode.Network {
 		return func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			for _, cmd := range cmds {
 				w.asked[i].Add(int64(len(wire.Attempts(cmd))))
@@ -116,7 +117,7 @@ func TestLeaseHeals(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				w := newFaultyNodes(t)
 				w.inject(2, tt.fault)
-				req := acquired(t, w.backend)
+				req := acquired(t, w.majority)
 				time.Sleep(10 * time.Second) // nobody waits for them any more
 				w.inject(2, nil)
 				if tt.forget != nil {
@@ -180,7 +181,7 @@ func occupied(_ context.Context, cmds []drivers.Command, execute func() []driver
 func TestLostLeaseDoesNotHeal(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		w := newFaultyNodes(t)
-		req := acquired(t, w.backend)
+		req := acquired(t, w.majority)
 		for _, n := range w.nodes[:3] {
 			n.Expire(func(string) bool { return true })
 		}
@@ -202,7 +203,7 @@ func TestExtensionThatFailsHeals(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		w := newFaultyNodes(t)
 		w.inject(2, unreachable)
-		req := acquired(t, w.backend)
+		req := acquired(t, w.majority)
 		w.inject(2, nil)
 		w.mu.Lock()
 		w.fault[4] = swallowedUp
@@ -223,7 +224,7 @@ func TestOneHealingAtATime(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		w := newFaultyNodes(t)
 		w.inject(1, unreachable)
-		req := acquired(t, w.backend)
+		req := acquired(t, w.majority)
 		time.Sleep(time.Second)
 		w.asked[0].Store(0)
 		w.inject(1, swallowedUp)
@@ -259,12 +260,12 @@ func TestEveryNodeIsAsked(t *testing.T) {
 			})
 			for i := range 8 { // its senders have enough to do
 				go func() {
-					req := locker.Request{Key: fmt.Sprint("other", i), Token: fmt.Sprint("other owner ", i), TTL: time.Minute}
+					req := backend.Request{Key: fmt.Sprint("other", i), Token: fmt.Sprint("other owner ", i), TTL: time.Minute}
 					_, _ = w.Acquire(t.Context(), req)
 				}()
 			}
 			synctest.Wait()
-			req := locker.Request{Key: "k", Token: "owner of the lease", TTL: time.Minute}
+			req := backend.Request{Key: "k", Token: "owner of the lease", TTL: time.Minute}
 			g, err := w.Acquire(t.Context(), req)
 			if err != nil {
 				t.Fatal(err)
@@ -292,7 +293,7 @@ func TestHealingCostsNoRoundTrip(t *testing.T) {
 		const roundTrip = 10 * time.Millisecond
 		w := newFaultyNodes(t)
 		w.inject(2, unreachable)
-		req := acquired(t, w.backend)
+		req := acquired(t, w.majority)
 		time.Sleep(10 * time.Second) // nobody waits for them any more
 		var sent [5]atomic.Int64
 		w.mu.Lock()

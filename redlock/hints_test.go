@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -21,9 +22,9 @@ import (
 const disputed = "b"
 
 // rival locks it for owner on the given nodes, past the client. It returns what releases it there.
-func rival(t *testing.T, b *backend, owner string, on ...int) (release func()) {
+func rival(t *testing.T, b *majority, owner string, on ...int) (release func()) {
 	t.Helper()
-	req := locker.Request{Key: disputed, Token: owner, TTL: time.Minute}
+	req := backend.Request{Key: disputed, Token: owner, TTL: time.Minute}
 	for _, i := range on {
 		if _, err := b.nodes[i].Acquire(t.Context(), req); err != nil {
 			t.Fatal(err)
@@ -39,8 +40,8 @@ func rival(t *testing.T, b *backend, owner string, on ...int) (release func()) {
 }
 
 // attempted is one attempt on it. The lease, if there is one, is released, and what else there is cleaned up.
-func attempted(t *testing.T, b *backend) error {
-	req := locker.Request{Key: disputed, Token: locker.NewToken(), TTL: time.Minute}
+func attempted(t *testing.T, b *majority) error {
+	req := backend.Request{Key: disputed, Token: backend.NewToken(), TTL: time.Minute}
 	g, err := b.Acquire(t.Context(), req)
 	if err == nil {
 		req.Fence, req.Private = g.Fence, g.Private

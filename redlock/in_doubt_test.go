@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/node"
 	"github.com/golocker/locker/internal/testing/simnode"
@@ -26,7 +27,7 @@ func TestHealingThatComesTooLateIsUndone(t *testing.T) {
 				virtual.Test(t, func(t *testing.T) {
 					w := newFaultyNodes(t)
 					w.inject(1, unreachable)
-					req := acquired(t, w.backend)
+					req := acquired(t, w.majority)
 					time.Sleep(time.Second) // it is connected to again
 					var healing atomic.Bool
 					w.inject(1, func(ctx context.Context, cmds []drivers.Command,
@@ -93,7 +94,7 @@ func TestUnlockKeepsWhatIsInDoubtFromLanding(t *testing.T) {
 			if heals {
 				w.inject(2, unreachable)
 			}
-			req := acquired(t, w.backend)
+			req := acquired(t, w.majority)
 			if time.Sleep(time.Second); heals {
 				w.inject(2, loses)
 				if err := w.Extend(t.Context(), req); err != nil {
@@ -124,7 +125,7 @@ func TestNodeInDoubtDeniesNothing(t *testing.T) {
 			} else {
 				w.inject(2, replyLost)
 			}
-			req := acquired(t, w.backend)
+			req := acquired(t, w.majority)
 			if heals {
 				time.Sleep(time.Second)
 				w.inject(2, replyLost)
@@ -155,7 +156,7 @@ func TestNodeInDoubtMayDeny(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		w := newFaultyNodes(t)
 		w.inject(2, replyLost)
-		req := acquired(t, w.backend)
+		req := acquired(t, w.majority)
 		w.inject(2, occupied)
 		if err := w.Extend(t.Context(), req); err != nil {
 			t.Error(err)
@@ -174,7 +175,7 @@ func TestNodeThatHasHealedDeniesNothing(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		w := newFaultyNodes(t)
 		w.inject(2, unreachable)
-		req := acquired(t, w.backend)
+		req := acquired(t, w.majority)
 		time.Sleep(time.Second)
 		w.inject(2, nil)
 		late := func(delays ...time.Duration) simnode.Network {
@@ -215,9 +216,9 @@ func TestUnlockDoesNotCountWhatIsGrantedTooLate(t *testing.T) {
 		w := newFaultyNodes(t)
 		w.budget = 5 * time.Second
 		w.inject(2, unreachable)
-		lock := func(b *backend, owner string) locker.Request {
+		lock := func(b *majority, owner string) backend.Request {
 			t.Helper()
-			req := locker.Request{Key: "k", Token: owner, TTL: 2 * time.Second}
+			req := backend.Request{Key: "k", Token: owner, TTL: 2 * time.Second}
 			g, err := b.Acquire(t.Context(), req)
 			if err != nil {
 				t.Fatal(err)
@@ -226,7 +227,7 @@ func TestUnlockDoesNotCountWhatIsGrantedTooLate(t *testing.T) {
 			req.Fence, req.Private = g.Fence, g.Private
 			return req
 		}
-		req := lock(w.backend, "owner of the lease")
+		req := lock(w.majority, "owner of the lease")
 		time.Sleep(200 * time.Millisecond)
 		land := time.Now().Add(4 * time.Second)
 		w.inject(3, func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {

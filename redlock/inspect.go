@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/redis/node"
 )
 
 // Inspect implements inspect.Inspector.
-func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+func (b *majority) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	b.inFlight.Enter()
 	defer b.inFlight.Leave()
 	s, err := b.survey(ctx, key)
@@ -25,7 +26,7 @@ func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 
 // ForceRelease implements inspect.Inspector. Without an owner, it takes the lock from the owner with the most nodes.
 // Other owners have an attempt that may be about to win.
-func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+func (b *majority) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	b.inFlight.Enter()
 	defer b.inFlight.Leave()
 	s, err := b.survey(ctx, key)
@@ -87,7 +88,7 @@ type inquiry struct {
 // askAll sends one command to every node, until all have answered, the budget is spent, or ctx has ended. heard is
 // called with each answer, and may have the command sent again. askAll returns for each node why it has not answered,
 // or nil.
-func (b *backend) askAll(ctx context.Context, send func(i int, ready chan<- *node.Call) *node.Call,
+func (b *majority) askAll(ctx context.Context, send func(i int, ready chan<- *node.Call) *node.Call,
 	heard func(i int, c *node.Call) (again bool, err error),
 ) []error {
 	n := len(b.nodes)
@@ -131,8 +132,8 @@ type survey struct {
 	errs   []error // by node; nil: it has answered and has a vote
 }
 
-func (b *backend) survey(ctx context.Context, key string) (*survey, error) {
-	if err := b.check(&locker.Request{Key: key}); err != nil {
+func (b *majority) survey(ctx context.Context, key string) (*survey, error) {
+	if err := b.check(&backend.Request{Key: key}); err != nil {
 		return nil, err
 	}
 	s := &survey{states: make([]node.State, len(b.nodes))}

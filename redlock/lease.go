@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/redis/node"
 )
 
@@ -89,7 +89,7 @@ func answerIn(v *node.Vote) answer {
 func lastOf(first uint64, n int) uint64 { return first + uint64(max(1, n)) - 1 }
 
 // reached returns the greatest counter that is known from v, the answer to an acquisition.
-func reached(v *node.Vote, req *locker.Request) uint64 {
+func reached(v *node.Vote, req *backend.Request) uint64 {
 	if v.Granted {
 		return lastOf(v.Counter, req.Fences)
 	}
@@ -97,7 +97,7 @@ func reached(v *node.Vote, req *locker.Request) uint64 {
 }
 
 // late records v, a node's answer to c, an acquisition, after the lease was made.
-func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v *node.Vote) {
+func (b *majority) late(l *lease, req *backend.Request, c *node.Call, v *node.Vote) {
 	i, a := c.Tag, answerIn(v)
 	b.hints.note(req.Key, false, reached(v, req))
 	l.mu.Lock()
@@ -122,7 +122,7 @@ func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v *node.Vote
 
 // releaseLater releases node i in the background. The lock stays taken there no longer than after a release that came
 // in time.
-func (b *backend) releaseLater(l *lease, req *locker.Request, i int, landed bool) {
+func (b *majority) releaseLater(l *lease, req *backend.Request, i int, landed bool) {
 	l.mu.Lock()
 	kept := l.kept
 	l.mu.Unlock()

@@ -18,7 +18,7 @@ type turn struct {
 }
 
 // keeper returns the node that keeps the queue for key. If there is a turn, that is the node of the turn.
-func (b *backend) keeper(key string, t *turn) int {
+func (b *majority) keeper(key string, t *turn) int {
 	if t != nil {
 		return t.node
 	}

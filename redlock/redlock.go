@@ -102,7 +102,7 @@ func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
 	return locker.NewClient(b), nil
 }
 
-func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
+func newBackend(ds []drivers.Driver, opts []Option) (*majority, error) {
 	o := options{prefix: DefaultPrefix, budget: DefaultBudget}
 	for _, opt := range opts {
 		opt(&o)
@@ -125,7 +125,7 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &backend{names: names, budget: o.budget, logger: o.logger, closing: make(chan struct{})}
+	b := &majority{names: names, budget: o.budget, logger: o.logger, closing: make(chan struct{})}
 	var servers []settings.Server
 	for i, d := range ds {
 		b.nodes = append(b.nodes, node.New(d, node.Options{

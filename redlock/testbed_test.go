@@ -28,7 +28,7 @@ type testbed struct {
 
 	mu       sync.Mutex
 	clients  []*locker.Client
-	backends []*backend        // of the clients
+	backends []*majority       // of the clients
 	state    map[[2]int]string // of the way from a client to a node: "hung", "dead", or in order
 	attempts map[string]int    // acquisitions, by their token: how many nodes were asked
 	extended map[string]bool   // tokens of leases that were extended
@@ -50,7 +50,7 @@ func newTestbed(t *testing.T) *testbed {
 
 func (s *testbed) client() *locker.Client {
 	c := len(s.clients)
-	b := &backend{budget: DefaultBudget, logger: slog.New(slog.DiscardHandler), closing: make(chan struct{})}
+	b := &majority{budget: DefaultBudget, logger: slog.New(slog.DiscardHandler), closing: make(chan struct{})}
 	ds := make([]drivers.Driver, len(s.nodes))
 	for i, n := range s.nodes {
 		ds[i] = n.Driver(func(ctx context.Context, cmds []drivers.Command,

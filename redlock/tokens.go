@@ -10,7 +10,7 @@ import (
 // RaiseFences implements inspect.FenceRaiser. It asks all nodes, and succeeds if a majority has raised all of its
 // counters. Each later majority has one of these nodes, and a token is greater than the counters of all nodes that have
 // granted it.
-func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
+func (b *majority) RaiseFences(ctx context.Context, past uint64) error {
 	b.inFlight.Enter()
 	defer b.inFlight.Leave()
 	if b.closed() {

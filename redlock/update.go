@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/validity"
 	"github.com/golocker/locker/internal/redis/node"
 )
@@ -16,7 +17,7 @@ import (
 type leaseUpdate struct {
 	fanout
 	l   *lease
-	req locker.Request
+	req backend.Request
 	op  string
 
 	trace voteTrace
@@ -32,7 +33,7 @@ type leaseUpdate struct {
 	errs  map[int]error // by node
 }
 
-func newLeaseUpdate(b *backend, l *lease, req locker.Request, op string) *leaseUpdate {
+func newLeaseUpdate(b *majority, l *lease, req backend.Request, op string) *leaseUpdate {
 	return &leaseUpdate{fanout: b.fanout(b.budget), l: l, req: req, op: op, calls: make([]node.Call, len(b.nodes))}
 }
 
@@ -319,9 +320,9 @@ func (u *leaseUpdate) verified() {
 // healing is an acquisition for a lease that is held, on a node that lacks its lock. The node was not reached, or
 // refused because of a fault that has passed, or has lost the key. Nobody waits for a healing.
 type healing struct {
-	b    *backend
+	b    *majority
 	l    *lease
-	req  locker.Request
+	req  backend.Request
 	sent time.Time
 	call node.Call
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/node"
 	"github.com/golocker/locker/internal/testing/simnode"
@@ -21,10 +22,10 @@ import (
 )
 
 // quorum is a backend over simulated nodes, whose commands pass through network.
-func quorum(t *testing.T, network func(i int) simnode.Network, n int) (*backend, []*simnode.Node) {
+func quorum(t *testing.T, network func(i int) simnode.Network, n int) (*majority, []*simnode.Node) {
 	t.Helper()
 	nodes, ds := make([]*simnode.Node, n), make([]drivers.Driver, n)
-	b := &backend{budget: DefaultBudget, logger: slog.New(slog.DiscardHandler), closing: make(chan struct{})}
+	b := &majority{budget: DefaultBudget, logger: slog.New(slog.DiscardHandler), closing: make(chan struct{})}
 	for i := range nodes {
 		b.names = append(b.names, string(rune('a'+i)))
 	}
@@ -36,9 +37,9 @@ func quorum(t *testing.T, network func(i int) simnode.Network, n int) (*backend,
 	return b, nodes
 }
 
-func acquired(t *testing.T, b *backend) locker.Request {
+func acquired(t *testing.T, b *majority) backend.Request {
 	t.Helper()
-	req := locker.Request{Key: "k", Token: "owner of the lease", TTL: time.Minute}
+	req := backend.Request{Key: "k", Token: "owner of the lease", TTL: time.Minute}
 	g, err := b.Acquire(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +79,7 @@ func TestAnswersThatHaveComeCount(t *testing.T) {
 // queue.
 func TestCloseGivesBackATurnElsewhere(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		var b *backend
+		var b *majority
 		var releasing, given atomic.Bool
 		b, _ = quorum(t, func(i int) simnode.Network {
 			return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {

@@ -42,7 +42,7 @@ func TestVerifyNeedsAMajority(t *testing.T) {
 		for n := range 6 {
 			virtual.Test(t, func(t *testing.T) {
 				w := newFaultyNodes(t)
-				req := acquired(t, w.backend)
+				req := acquired(t, w.majority)
 				switch fault {
 				case "unreachable":
 					w.inject(n, unreachable)
@@ -120,7 +120,7 @@ func TestVerifyAsksEachNodeOnce(t *testing.T) {
 func TestNodesThatHealedProveNothing(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		w := newFaultyNodes(t)
-		req := acquired(t, w.backend)
+		req := acquired(t, w.majority)
 		for _, n := range w.nodes[:2] {
 			n.Delete("k")
 		}
@@ -192,7 +192,7 @@ func TestLateGrantAheadOfTheTokenIsNoProof(t *testing.T) {
 func TestVerifyCountsFreshAnswersOnly(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		w := newFaultyNodes(t)
-		req := acquired(t, w.backend)
+		req := acquired(t, w.majority)
 		w.inject(5, func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			replies := execute()
 			time.Sleep(DefaultBudget * 3 / 2)
@@ -216,7 +216,7 @@ func TestVerifyCountsFreshAnswersOnly(t *testing.T) {
 func TestVerifyThatFindsALossEndsHealing(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		w := newFaultyNodes(t)
-		req := acquired(t, w.backend)
+		req := acquired(t, w.majority)
 		for _, n := range w.nodes[:3] {
 			n.Delete("k")
 		}
@@ -285,7 +285,7 @@ func TestVerifyCountsAServerOnce(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		var nodes []*simnode.Node
 		moved := false
-		var b *backend
+		var b *majority
 		b, nodes = quorum(t, func(i int) simnode.Network {
 			return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 				if i == 1 && moved {

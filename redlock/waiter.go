@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/redis/node"
 )
 
@@ -14,10 +15,10 @@ const turnTimeout = 500 * time.Millisecond
 
 // waiter is one call of Queue, or of Acquire, which makes one attempt.
 type waiter struct {
-	b      *backend
-	req    locker.Request
-	wait   locker.Wait // nil for Acquire
-	turn   *turn       // nil while it has no position
+	b      *majority
+	req    backend.Request
+	wait   backend.Wait // nil for Acquire
+	turn   *turn        // nil while it has no position
 	pacing pacing
 
 	attempted bool         // req.Token has been used
@@ -30,9 +31,9 @@ type waiter struct {
 // says that all nodes are asked at once. That is for a waiter with the turn whose last attempt has not failed, because
 // nobody else should be asking. It is also for a waiter that was not notified for long and has to know whether there is
 // a quorum, which a single node cannot say.
-func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
+func (w *waiter) attempt(ctx context.Context, all bool) (backend.Grant, error) {
 	if w.attempted {
-		w.req.Token = locker.NewToken()
+		w.req.Token = backend.NewToken()
 	}
 	w.attempted = true
 	w.pacing.asked()
@@ -53,10 +54,10 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 	a.collect(ctx, a)
 	// After Close, the caller cannot release the lock any more.
 	if a.voting.outcome() != won || w.b.closed() {
-		return locker.Grant{}, a.undo(ctx)
+		return backend.Grant{}, a.undo(ctx)
 	}
 	l := a.keep(w.turn, w.seen)
-	return locker.Grant{
+	return backend.Grant{
 		Fence: a.voting.token, Fences: req.Fences, Token: req.Token, Sent: a.start, Private: l,
 	}, nil
 }
@@ -87,13 +88,13 @@ func (w *waiter) learn(ctx context.Context, asked time.Time, err error) error {
 }
 
 // run waits for the turn and makes an attempt when it has come, until an attempt wins.
-func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
+func (w *waiter) run(ctx context.Context) (backend.Grant, error) {
 	w.pacing.since = time.Now()
 	_, w.pacing.failing = w.wait.Left() // since an earlier call
 	for told := false; ; {
 		next, err := w.look(ctx, told)
 		if err != nil {
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 		if next.ask {
 			asked := time.Now()
@@ -105,7 +106,7 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 				return g, nil
 			}
 			if err := w.learn(ctx, asked, err); err != nil {
-				return locker.Grant{}, err
+				return backend.Grant{}, err
 			}
 			if w.pacing.lost(time.Now(), &next, w.turn != nil && w.last.astray(w.turn.node)) {
 				w.b.hints.unfit(w.req.Key, w.turn.node)
@@ -119,7 +120,7 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 		left, _ := w.wait.Left()
 		pause := w.pacing.wait(time.Now(), next, left)
 		if told, err = w.wait.Sleep(ctx, pause, news); err != nil {
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 }

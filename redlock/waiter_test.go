@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/redis/script"
@@ -518,7 +519,7 @@ func TestCloseOfTheBackendEndsTheWait(t *testing.T) {
 		time.AfterFunc(time.Second, func() { assert.NoError(t, b.Close()) })
 		began := time.Now()
 		wait, _ := clientwait.New(t.Context(), locker.Patience(time.Minute))
-		_, err = b.Queue(t.Context(), locker.Request{Key: "k", Token: locker.NewToken(), TTL: time.Minute}, wait)
+		_, err = b.Queue(t.Context(), backend.Request{Key: "k", Token: backend.NewToken(), TTL: time.Minute}, wait)
 		assert.ErrorIs(t, err, locker.ErrClosed)
 		assert.Less(t, time.Since(began), 1100*time.Millisecond)
 		require.NoError(t, lease.Unlock(t.Context()))

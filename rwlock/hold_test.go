@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
@@ -451,7 +452,7 @@ type binding struct {
 	bound map[string]int // how often, by name of the lock
 }
 
-func (b *binding) Bind(_ context.Context, req locker.Request, to any) error {
+func (b *binding) Bind(_ context.Context, req backend.Request, to any) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.bound[req.Key] += to.(int)

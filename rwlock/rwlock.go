@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/core/ending"
 	"github.com/golocker/locker/internal/core/several"
@@ -33,7 +34,7 @@ type RWLock struct {
 
 // New returns an RWLock whose locks are those of l.
 func New(l locker.Locker) *RWLock {
-	of, ok := locker.As[locker.Capable](l)
+	of, ok := locker.As[backend.Capable](l)
 	asks := ok && of.Capabilities().AnswersWanted
 	return &RWLock{locker: l, asks: asks, readers: make(map[string]*readers)}
 }

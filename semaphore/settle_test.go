@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
@@ -148,7 +149,7 @@ func (s store) Close() error {
 	return nil
 }
 
-func (s store) Release(ctx context.Context, req locker.Request) error {
+func (s store) Release(ctx context.Context, req backend.Request) error {
 	return s.release(ctx, func() error { return s.Backend.Release(ctx, req) })
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/semaphore"
@@ -104,22 +105,22 @@ func TestTimesCountFromTheLastPermit(t *testing.T) {
 
 // strict is a store that refuses TTLs above a minute, as Redis does with a restart guard.
 type strict struct {
-	locker.Backend
+	backend.Backend
 	mu    sync.Mutex
 	keeps time.Duration // the greatest MinHold of a request
 }
 
-func (s *strict) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s *strict) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	s.mu.Lock()
 	s.keeps = max(s.keeps, req.MinHold)
 	s.mu.Unlock()
 	if req.TTL > time.Minute {
-		return locker.Grant{}, locker.ErrInvalid
+		return backend.Grant{}, locker.ErrInvalid
 	}
 	return s.Backend.Acquire(ctx, req)
 }
 
-func (s *strict) Extend(ctx context.Context, req locker.Request) error {
+func (s *strict) Extend(ctx context.Context, req backend.Request) error {
 	if req.TTL > time.Minute {
 		return locker.ErrInvalid
 	}

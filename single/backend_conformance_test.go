@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/node"
@@ -18,7 +18,7 @@ import (
 )
 
 // backend makes what New makes a Client of.
-func backend(d drivers.Driver) locker.Backend {
+func backendOf(d drivers.Driver) backend.Backend {
 	if d, ok := d.(drivers.Cluster); ok {
 		return node.NewCluster(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
 	}
@@ -64,7 +64,7 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 						return nodes[simnode.ServerOf(name, p.servers)].Foreign(name)
 					}
 					return conformance.Store{
-						Open:         func() locker.Backend { return backend(p.open(nodes, &wire)) },
+						Open:         func() backend.Backend { return backendOf(p.open(nodes, &wire)) },
 						Delete:       func(key string) { nodes.Delete(single.DefaultPrefix + key) },
 						Foreign:      foreign,
 						Hang:         wire.Hang,
@@ -93,7 +93,7 @@ func conformBackend(t *testing.T) {
 			s := redistest.Start(t)
 			p := fault.New(t, s.Addr())
 			return conformance.Store{
-				Open:    func() locker.Backend { return backend(build(t, p.Addr())) },
+				Open:    func() backend.Backend { return backendOf(build(t, p.Addr())) },
 				Delete:  func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
 				Foreign: foreign(t, s),
 				Hang: func() func() {

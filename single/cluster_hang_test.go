@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/single"
 )
@@ -38,7 +39,7 @@ func keysOn(t *testing.T, c *redistest.Cluster, s *redistest.Server, n int) (key
 	t.Helper()
 	const slots = 50
 	for len(keys) < n {
-		tag := "{" + locker.NewToken() + "}"
+		tag := "{" + backend.NewToken() + "}"
 		if c.Owner(t, c.Slot(t, single.DefaultPrefix+tag)) != s {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	rueidisclient "github.com/redis/rueidis"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/goredis"
@@ -69,7 +70,7 @@ func conformCluster(t *testing.T) {
 	conformance.RunLocker(t, conformance.Harness{
 		FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 		Store: func(t testing.TB) conformance.Store {
-			prefix, n := locker.NewToken(), 0
+			prefix, n := backend.NewToken(), 0
 			own := func(key string, cmd ...any) { c.Owner(t, c.Slot(t, prefix+key)).Cmd(t, cmd...) }
 			return conformance.Store{
 				Client: func() locker.Locker {
@@ -90,7 +91,7 @@ func conformCluster(t *testing.T) {
 // keyOn returns a key whose lock is on a certain master, which no other call returns.
 func keyOn(t *testing.T, c *redistest.Cluster, s *redistest.Server) string {
 	for {
-		if key := locker.NewToken(); c.Owner(t, c.Slot(t, single.DefaultPrefix+key)) == s {
+		if key := backend.NewToken(); c.Owner(t, c.Slot(t, single.DefaultPrefix+key)) == s {
 			return key
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 )
 
@@ -56,9 +57,9 @@ type refused struct {
 	driver drivers.Driver
 }
 
-func (r refused) Acquire(context.Context, locker.Request) (locker.Grant, error) {
-	return locker.Grant{}, r.why
+func (r refused) Acquire(context.Context, backend.Request) (backend.Grant, error) {
+	return backend.Grant{}, r.why
 }
-func (r refused) Extend(context.Context, locker.Request) error  { return r.why }
-func (r refused) Release(context.Context, locker.Request) error { return r.why }
-func (r refused) Close() error                                  { return r.driver.Close() }
+func (r refused) Extend(context.Context, backend.Request) error  { return r.why }
+func (r refused) Release(context.Context, backend.Request) error { return r.why }
+func (r refused) Close() error                                   { return r.driver.Close() }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/simnode"
@@ -49,12 +49,12 @@ func TestStepsThatAreNotPossible(t *testing.T) {
 		for _, n := range nodes {
 			n.Deliver = wire.Messages
 		}
-		b := backend(p.open(nodes, &wire))
-		some := b.(locker.ManyAcquirer)
-		reqs := func(n int) (reqs []locker.Request) {
+		b := backendOf(p.open(nodes, &wire))
+		some := b.(backend.ManyAcquirer)
+		reqs := func(n int) (reqs []backend.Request) {
 			for i := range n {
-				reqs = append(reqs, locker.Request{
-					Key: fmt.Sprintf("{x}%02d", i), Token: locker.NewToken(), TTL: time.Minute,
+				reqs = append(reqs, backend.Request{
+					Key: fmt.Sprintf("{x}%02d", i), Token: backend.NewToken(), TTL: time.Minute,
 				})
 			}
 			return reqs
@@ -63,12 +63,12 @@ func TestStepsThatAreNotPossible(t *testing.T) {
 			locks int
 			gate  string
 		}{"a gate in another slot": {2, "y"}, "65 locks": {65, "{x}gate"}} {
-			_, err := some.AcquireMany(t.Context(), reqs(step.locks), locker.Choice{N: 1, Gates: []string{step.gate}})
+			_, err := some.AcquireMany(t.Context(), reqs(step.locks), backend.Choice{N: 1, Gates: []string{step.gate}})
 			if !errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if _, err := some.AcquireMany(t.Context(), reqs(64), locker.Choice{N: 1, Gates: []string{"{x}gate"}}); err != nil {
+		if _, err := some.AcquireMany(t.Context(), reqs(64), backend.Choice{N: 1, Gates: []string{"{x}gate"}}); err != nil {
 			t.Errorf("64 locks: %v", err)
 		}
 		_ = b.(io.Closer).Close()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/adapters/lockgocron"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fleet is several instances in virtual time, which share a store, and what they have done.
 type fleet struct {
 	*testing.T
-	backend locker.Backend
+	backend backend.Backend
 
 	mu      sync.Mutex
 	ran     map[time.Time]int // how often each tick was run

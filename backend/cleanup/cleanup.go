@@ -1,12 +1,12 @@
 // Package cleanup is for authors of stores. It repeats what no caller waits for: a release whose answer was lost, or
 // the undoing of an attempt whose outcome is unknown.
 //
-//	type backend struct{ chores cleanup.Queue }
+//	type store struct{ chores cleanup.Queue }
 //
-//	func (b *backend) Release(ctx context.Context, req locker.Request) error {
-//		err := b.release(ctx, req)
+//	func (s *store) Release(ctx context.Context, req backend.Request) error {
+//		err := s.release(ctx, req)
 //		if errors.Is(err, locker.ErrUnavailable) {
-//			b.chores.Repeat(time.Now().Add(req.TTL), func(ctx context.Context) error { return b.release(ctx, req) })
+//			s.chores.Repeat(time.Now().Add(req.TTL), func(ctx context.Context) error { return s.release(ctx, req) })
 //		}
 //		return err
 //	}

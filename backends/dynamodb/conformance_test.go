@@ -15,7 +15,7 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/dynamodb"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/dynamotest"
@@ -70,7 +70,7 @@ func key(of string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{"name": &types.AttributeValueMemberS{Value: record.NameOf(prefix + of)}}
 }
 
-func (w *world) open() locker.Backend {
+func (w *world) open() backend.Backend {
 	return record.NewBackend(dynamodb.NewStore(connect(w.t, w.link.URL()), w.table), record.Prefix(prefix),
 		record.Poll(50*time.Millisecond))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/dynamodb"
 	"github.com/golocker/locker/internal/testing/dynamotest"
 	"github.com/golocker/locker/internal/testing/steady"
@@ -70,7 +71,7 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	for _, first := range []bool{true, false} {
-		req := locker.Request{Key: "k", Token: locker.NewToken(), TTL: time.Hour}
+		req := backend.Request{Key: "k", Token: backend.NewToken(), TTL: time.Hour}
 		g, err := b.Acquire(t.Context(), req)
 		if first {
 			want("the first lock", err, map[string]int{"DescribeTable": 1, "GetItem": 1, "PutItem": 1})

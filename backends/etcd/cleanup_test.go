@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
@@ -55,12 +56,12 @@ func TestCleanUpGoesOnAfterAnOutage(t *testing.T) {
 // While etcd does not answer, there is a bound for the clean-ups that wait. Those whose time is over make room.
 func TestCleanUpsAreBounded(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		b := &backend{timeout: time.Second, open: t.Context()}
+		b := &store{timeout: time.Second, open: t.Context()}
 		b.cleanup.chores = make([]chore, maxChores)
 		for i := range b.cleanup.chores {
 			b.cleanup.chores[i].until = time.Now().Add(time.Minute)
 		}
-		req := locker.Request{Key: "k", Token: "t", TTL: time.Second}
+		req := backend.Request{Key: "k", Token: "t", TTL: time.Second}
 		if _, err := b.Acquire(t.Context(), req); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, errBacklog) {
 			t.Errorf("Acquire: expected to be refused, seen %v", err)
 		}

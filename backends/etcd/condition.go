@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // Condition returns comparisons that are true while etcd has the lock for lease. In the condition of a transaction they
@@ -36,9 +37,9 @@ func Condition(lease locker.Lease) ([]clientv3.Cmp, error) {
 	return c.owns, nil
 }
 
-// Bind implements [locker.Binder], for the condition of a call of [Condition]. All leases of a grant have one entry.
+// Bind implements [backend.Binder], for the condition of a call of [Condition]. All leases of a grant have one entry.
 // Bind sends nothing: etcd compares when the transaction is executed.
-func (b *backend) Bind(_ context.Context, req locker.Request, to any) error {
+func (b *store) Bind(_ context.Context, req backend.Request, to any) error {
 	c, ok := to.(*condition)
 	if !ok {
 		return errors.ErrUnsupported

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/etcd"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/etcdtest"
@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 			}
 			s := newStore(t, m)
 			return conformance.Store{
-				Open:   func() locker.Backend { return s.open() },
+				Open:   func() backend.Backend { return s.open() },
 				Delete: s.delete, Foreign: s.foreign, Left: s.left,
 				Hang: func() (resume func()) {
 					s.private(shared).Pause()

@@ -48,6 +48,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 const (
@@ -59,17 +60,17 @@ const (
 )
 
 // Option changes what [New] builds.
-type Option func(*backend)
+type Option func(*store)
 
 // Prefix sets what is put before every key, to keep locks apart from other data. The default is [DefaultPrefix].
 // Programs that should exclude each other need the same prefix. It must not be another prefix of locks and one of its
 // keys, with a slash: "lock:team/" is in the way of the key team under "lock:".
-func Prefix(p string) Option { return func(b *backend) { b.prefix = p } }
+func Prefix(p string) Option { return func(b *store) { b.prefix = p } }
 
 // Timeout bounds one request to etcd. A call that takes longer fails with locker.ErrUnavailable. Zero means the
 // default, [DefaultTimeout]. The timeout should be longer than an election of etcd, which takes a second or two.
 func Timeout(d time.Duration) Option {
-	return func(b *backend) {
+	return func(b *store) {
 		if d > 0 {
 			b.timeout = d
 		}
@@ -79,12 +80,12 @@ func Timeout(d time.Duration) Option {
 // Logger makes [New] ask the members of etcd in the background which version they have and how they are, and log a
 // warning for each that weakens a promise. The warning says what to do. A member that does not answer is asked again
 // every minute. nil means that nobody is asked, which is the default. "locker doctor" says more.
-func Logger(l *slog.Logger) Option { return func(b *backend) { b.logger = l } }
+func Logger(l *slog.Logger) Option { return func(b *store) { b.logger = l } }
 
-// backend keeps locks in etcd. It implements [locker.Backend] and the optional interfaces [locker.Queuer],
-// [locker.ManyAcquirer], [locker.Verifier], [locker.Binder], [locker.LossNotifier] and [locker.WantedNotifier], and
-// inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.FenceRaiser. It is safe for concurrent use.
-type backend struct {
+// backend keeps locks in etcd. It implements [backend.Backend] and the optional interfaces [backend.Queuer],
+// [backend.ManyAcquirer], [backend.Verifier], [backend.Binder], [backend.LossNotifier] and [backend.WantedNotifier],
+// and inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.FenceRaiser. It is safe for concurrent use.
+type store struct {
 	client      *clientv3.Client
 	unfit       error // why client cannot be used; nil: it can
 	identity    identity
@@ -122,8 +123,8 @@ func New(client *clientv3.Client, opts ...Option) *locker.Client {
 }
 
 // newBackend returns what [New] makes a Client of.
-func newBackend(client *clientv3.Client, opts ...Option) *backend {
-	b := &backend{client: client, prefix: DefaultPrefix, timeout: DefaultTimeout}
+func newBackend(client *clientv3.Client, opts ...Option) *store {
+	b := &store{client: client, prefix: DefaultPrefix, timeout: DefaultTimeout}
 	b.identity.asking = make(chan struct{}, 1)
 	for _, opt := range opts {
 		opt(b)
@@ -174,7 +175,7 @@ func replaced(client *clientv3.Client) error {
 const closeGrace = time.Second
 
 // Close implements io.Closer. Locks that are held stay taken until their TTL ends.
-func (b *backend) Close() error {
+func (b *store) Close() error {
 	b.mu.Lock()
 	closed := b.closed
 	b.closed = true
@@ -206,8 +207,8 @@ type undated struct{ context.Context }
 func (undated) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // bounded returns a context for one operation: it ends with ctx, after limit, and with the backend. It fails if the
-// backend is closed, or its client unfit.
-func (b *backend) bounded(ctx context.Context, limit time.Duration) (context.Context, func(), error) {
+// store is closed, or its client unfit.
+func (b *store) bounded(ctx context.Context, limit time.Duration) (context.Context, func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -232,10 +233,10 @@ var escapes = strings.NewReplacer("%", "%25", "/", "%2F")
 
 // dir returns the directory of a lock. The directories of different keys have no common entries, because a key has no
 // slash in it.
-func (b *backend) dir(key string) string { return b.prefix + escapes.Replace(key) + "/" }
+func (b *store) dir(key string) string { return b.prefix + escapes.Replace(key) + "/" }
 
 // entry returns the name of the entry of a token.
-func (b *backend) entry(key, token string) string { return b.dir(key) + token }
+func (b *store) entry(key, token string) string { return b.dir(key) + token }
 
 // first reads the entry that has the lock, and counts all entries.
 func first(dir string) clientv3.Op { return clientv3.OpGet(dir, clientv3.WithFirstCreate()...) }
@@ -257,24 +258,24 @@ func free(dir string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(dir), "=", 0).WithPrefix()
 }
 
-// Acquire implements [locker.Backend]. It makes two round trips: one for the lease, and one for the entry.
-func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	grants, err := b.AcquireMany(ctx, []locker.Request{req}, locker.Choice{})
+// Acquire implements [backend.Backend]. It makes two round trips: one for the lease, and one for the entry.
+func (b *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
+	grants, err := b.AcquireMany(ctx, []backend.Request{req}, backend.Choice{})
 	var about *locker.Error
 	if errors.As(err, &about) {
 		err = about.Err
 	}
 	if err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	return *grants[0], nil
 }
 
-// AcquireMany implements [locker.ManyAcquirer], with one transaction for all entries. etcd limits the size of a
+// AcquireMany implements [backend.ManyAcquirer], with one transaction for all entries. etcd limits the size of a
 // transaction (--max-txn-ops); the error matches errors.ErrUnsupported if there are too many locks.
-func (b *backend) AcquireMany(
-	ctx context.Context, reqs []locker.Request, _ locker.Choice,
-) ([]*locker.Grant, error) {
+func (b *store) AcquireMany(
+	ctx context.Context, reqs []backend.Request, _ backend.Choice,
+) ([]*backend.Grant, error) {
 	ctx, cancel, err := b.bounded(ctx, min(b.timeout, reqs[0].TTL))
 	if err != nil {
 		return nil, err
@@ -295,7 +296,7 @@ func (b *backend) AcquireMany(
 }
 
 // writeAll writes all entries, if all directories are free.
-func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, l *lease) ([]*locker.Grant, error) {
+func (b *store) writeAll(ctx context.Context, reqs []backend.Request, l *lease) ([]*backend.Grant, error) {
 	var all []clientv3.Cmp
 	var puts, firsts []clientv3.Op
 	for _, req := range reqs {
@@ -312,7 +313,7 @@ func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, l *lease)
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
-	grants, last := make([]*locker.Grant, len(reqs)), resp.Responses[len(reqs)]
+	grants, last := make([]*backend.Grant, len(reqs)), resp.Responses[len(reqs)]
 	var moves []*move
 	for i, req := range reqs {
 		if resp.Succeeded {
@@ -348,7 +349,7 @@ func (b *backend) writeAll(ctx context.Context, reqs []locker.Request, l *lease)
 
 // again answers requests that were executed before: it moves the entries to the new lease. Every request had an entry,
 // because one transaction wrote all entries. If one is missing, it has ended since, and again fails.
-func (b *backend) again(ctx context.Context, l *lease, moves []*move, all int) error {
+func (b *store) again(ctx context.Context, l *lease, moves []*move, all int) error {
 	if len(moves) < all {
 		return fmt.Errorf("%w: a part of the locks has ended meanwhile", locker.ErrUnavailable)
 	}
@@ -361,9 +362,9 @@ func (b *backend) again(ctx context.Context, l *lease, moves []*move, all int) e
 	return nil
 }
 
-// Extend implements [locker.Backend]. It moves the entry to another lease, together with others: see move. If more is
+// Extend implements [backend.Backend]. It moves the entry to another lease, together with others: see move. If more is
 // left of the lease than was asked for, it only looks whether there is the entry.
-func (b *backend) Extend(ctx context.Context, req locker.Request) error {
+func (b *store) Extend(ctx context.Context, req backend.Request) error {
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
 		return err
@@ -388,7 +389,7 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 }
 
 // own reads the entry of req. The error matches locker.ErrNotHeld if it is gone, or released.
-func (b *backend) own(ctx context.Context, req locker.Request) (*mvccpb.KeyValue, error) {
+func (b *store) own(ctx context.Context, req backend.Request) (*mvccpb.KeyValue, error) {
 	entry := b.entry(req.Key, req.Token)
 	resp, err := b.kv.Txn(ctx).If(owns(entry, holdingOf(req).revision)...).Then(clientv3.OpGet(entry)).
 		Else(first(b.dir(req.Key))).Commit()
@@ -402,8 +403,8 @@ func (b *backend) own(ctx context.Context, req locker.Request) (*mvccpb.KeyValue
 	return kvs[0], nil
 }
 
-// Release implements [locker.Backend].
-func (b *backend) Release(ctx context.Context, req locker.Request) error {
+// Release implements [backend.Backend].
+func (b *store) Release(ctx context.Context, req backend.Request) error {
 	inner, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
 		return err
@@ -425,7 +426,7 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 
 // release deletes the entry of a lock, or writes it again as one that has no owner and ends at until. The lease is no
 // longer needed then. kept is the new lease, which a release that is tried again uses again: the entry may have it.
-func (b *backend) release(ctx context.Context, req locker.Request, until time.Time, kept **lease) error {
+func (b *store) release(ctx context.Context, req backend.Request, until time.Time, kept **lease) error {
 	entry := b.entry(req.Key, req.Token)
 	end := clientv3.OpDelete(entry)
 	if keep := time.Until(until); keep > 0 {
@@ -454,8 +455,8 @@ func (b *backend) release(ctx context.Context, req locker.Request, until time.Ti
 	return notHeld(first)
 }
 
-// Verify implements [locker.Verifier]. The answer is from a majority of the members.
-func (b *backend) Verify(ctx context.Context, req locker.Request) error {
+// Verify implements [backend.Verifier]. The answer is from a majority of the members.
+func (b *store) Verify(ctx context.Context, req backend.Request) error {
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
 		return err

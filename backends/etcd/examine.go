@@ -33,7 +33,7 @@ func outdated(version string) bool {
 }
 
 // status asks one member about itself, over a connection of its own. The member needs no other member for the answer.
-func (b *backend) status(ctx context.Context, endpoint string) (*pb.StatusResponse, error) {
+func (b *store) status(ctx context.Context, endpoint string) (*pb.StatusResponse, error) {
 	wire, err := b.client.Dial(endpoint)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func judge(endpoint string, s *pb.StatusResponse) (found []inspect.Finding) {
 
 // Examine implements [inspect.Examiner]. It asks each member that the client knows about itself, and one of them about
 // the cluster.
-func (b *backend) Examine(ctx context.Context) []inspect.Finding {
+func (b *store) Examine(ctx context.Context) []inspect.Finding {
 	if b.unfit != nil {
 		return []inspect.Finding{{Check: "client", Level: inspect.Fail, Text: b.unfit.Error(), Fix: "see the error"}}
 	}
@@ -145,7 +145,7 @@ func (b *backend) Examine(ctx context.Context) []inspect.Finding {
 
 // size judges how many members there are, given how many addresses the client has. It is silent if the user may not
 // know.
-func (b *backend) size(ctx context.Context, addresses int) (found []inspect.Finding) {
+func (b *store) size(ctx context.Context, addresses int) (found []inspect.Finding) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	list, err := b.client.MemberList(ctx)
@@ -178,7 +178,7 @@ func (b *backend) size(ctx context.Context, addresses int) (found []inspect.Find
 const auditAgain = time.Minute
 
 // audit logs a warning for each member that is not fit for locks, until each has answered once.
-func (b *backend) audit(logger *slog.Logger) {
+func (b *store) audit(logger *slog.Logger) {
 	todo := b.client.Endpoints()
 	for {
 		var silent []string

@@ -1,13 +1,13 @@
 package etcd
 
 // Backend is what New makes a Client of.
-type Backend = backend
+type Backend = store
 
 // NewBackend makes one.
 var NewBackend = newBackend
 
 // Open makes a backend with a client of its own, as a configuration does.
-func Open(s *Config, opts ...Option) (*backend, error) {
+func Open(s *Config, opts ...Option) (*store, error) {
 	return s.open(opts...)
 }
 

@@ -19,7 +19,7 @@ const ownerPrefixLen = 8
 // Inspect implements [inspect.Inspector]. It makes two round trips, and more if the lock is extended in between. etcd
 // does not know how long a lock has been held. If tokens were raised since, the token is shown as if it had been
 // granted after that.
-func (b *backend) Inspect(ctx context.Context, key string) (seen inspect.Inspection, err error) {
+func (b *store) Inspect(ctx context.Context, key string) (seen inspect.Inspection, err error) {
 	var owner, last *mvccpb.KeyValue
 	for {
 		seen, owner, err = b.inspect(ctx, key)
@@ -31,7 +31,7 @@ func (b *backend) Inspect(ctx context.Context, key string) (seen inspect.Inspect
 	}
 }
 
-func (b *backend) inspect(ctx context.Context, key string) (inspect.Inspection, *mvccpb.KeyValue, error) {
+func (b *store) inspect(ctx context.Context, key string) (inspect.Inspection, *mvccpb.KeyValue, error) {
 	unknown := inspect.Inspection{State: inspect.Unknown}
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
@@ -71,7 +71,7 @@ func (b *backend) inspect(ctx context.Context, key string) (inspect.Inspection, 
 }
 
 // ForceRelease implements [inspect.Inspector].
-func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+func (b *store) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	seen, entry, err := b.inspect(ctx, key)
 	switch {
 	case err != nil:

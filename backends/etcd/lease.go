@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // lease is one of etcd, with which its entries end. Those of holders have leases that were never renewed: see move.
@@ -71,12 +71,12 @@ func (n *numbers) skip(id clientv3.LeaseID) {
 }
 
 // lease makes a lease for d from now, which a number of entries are to have.
-func (b *backend) lease(ctx context.Context, d time.Duration, entries int) (*lease, error) {
+func (b *store) lease(ctx context.Context, d time.Duration, entries int) (*lease, error) {
 	return b.numbered(ctx, b.numbers.next(), d, entries)
 }
 
 // numbered is lease with a number that was drawn before.
-func (b *backend) numbered(ctx context.Context, id int64, d time.Duration, entries int) (*lease, error) {
+func (b *store) numbered(ctx context.Context, id int64, d time.Duration, entries int) (*lease, error) {
 	if ctx.Err() != nil {
 		return nil, unavailable(ctx, ctx.Err()) // nothing was sent
 	}
@@ -101,7 +101,7 @@ func (b *backend) numbered(ctx context.Context, id int64, d time.Duration, entri
 	return l, nil
 }
 
-func (b *backend) grant(ctx context.Context, id, seconds int64) error {
+func (b *store) grant(ctx context.Context, id, seconds int64) error {
 	resp, err := b.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: seconds})
 	if err == nil && resp.ID != id {
 		return lookalike("it has granted a lease by another number than was asked for")
@@ -114,7 +114,7 @@ const lateness = 10 * time.Second
 
 // forget ends a lease in the background that etcd may have granted, or may grant later. If there is none, the number is
 // taken for a while, and etcd refuses the request when it comes.
-func (b *backend) forget(id int64, longest time.Duration) {
+func (b *store) forget(id int64, longest time.Duration) {
 	taken := false // the number may be taken by a request of this function, the answer to which was lost
 	b.cleanup.add(time.Now().Add(longest), func(ctx context.Context) error {
 		for {
@@ -141,7 +141,7 @@ func (b *backend) forget(id int64, longest time.Duration) {
 
 // revoke ends a lease in the background, and the entries that it has at that time. A request that arrives later to
 // write an entry with the lease is refused. So this undoes an attempt whose outcome is not known.
-func (b *backend) revoke(l *lease) {
+func (b *store) revoke(l *lease) {
 	b.cleanup.add(l.end(), func(ctx context.Context) error {
 		_, err := b.leases.LeaseRevoke(undated{ctx}, &pb.LeaseRevokeRequest{ID: int64(l.id)})
 		if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
@@ -152,7 +152,7 @@ func (b *backend) revoke(l *lease) {
 }
 
 // leave says that an entry has none of some leases any more, and will not come to have it.
-func (b *backend) leave(leases []*lease) {
+func (b *store) leave(leases []*lease) {
 	for _, l := range leases {
 		if l.entries.Add(-1) == 0 {
 			b.revoke(l)
@@ -236,7 +236,7 @@ func (h *holding) without(goes func(*lease) bool) (gone []*lease) {
 }
 
 // holdingOf returns what Extend and Release know of a lock.
-func holdingOf(req locker.Request) *holding {
+func holdingOf(req backend.Request) *holding {
 	if h, ok := req.Private.(*holding); ok {
 		return h
 	}

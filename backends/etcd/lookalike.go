@@ -64,7 +64,7 @@ func (i *identity) renewNobody(ctx context.Context) (left int64, err error) {
 
 // keepsLeases returns an error unless the servers know which leases there are. It asks once. A failure is no proof, so
 // the next call asks again.
-func (b *backend) keepsLeases(ctx context.Context) error {
+func (b *store) keepsLeases(ctx context.Context) error {
 	if b.identity.etcd.Load() {
 		return nil
 	}

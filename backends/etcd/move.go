@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // No lease of a holder is ever renewed. Grants, revocations and writes go through the log of etcd. Renewals are in the
@@ -33,7 +34,7 @@ type move struct {
 	outcome           chan error
 }
 
-func (b *backend) newMove(req locker.Request, h *holding) *move {
+func (b *store) newMove(req backend.Request, h *holding) *move {
 	dir := b.dir(req.Key)
 	return &move{dir, dir + req.Token, req.Label, h, seconds(req.TTL), make(chan error, 1)}
 }
@@ -50,7 +51,7 @@ const maxMoves = 100
 
 // attach moves entries to a lease in one transaction. It tells each move how that went, with an error that matches
 // locker.ErrNotHeld or locker.ErrUnavailable, or nil.
-func (b *backend) attach(ctx context.Context, l *lease, moves []*move) {
+func (b *store) attach(ctx context.Context, l *lease, moves []*move) {
 	ops := make([]clientv3.Op, len(moves))
 	for i, m := range moves {
 		ops[i] = m.op(l)
@@ -79,7 +80,7 @@ func (b *backend) attach(ctx context.Context, l *lease, moves []*move) {
 }
 
 // attached reads the answer to one move.
-func (b *backend) attached(l *lease, m *move, resp *pb.TxnResponse) error {
+func (b *store) attached(l *lease, m *move, resp *pb.TxnResponse) error {
 	h := m.holding
 	if resp.Succeeded {
 		b.leave(h.moved(l))
@@ -120,7 +121,7 @@ const (
 )
 
 // extend moves the entry of a lock to a lease that is granted after the call.
-func (b *backend) extend(ctx context.Context, m *move) error {
+func (b *store) extend(ctx context.Context, m *move) error {
 	r := &b.rounds
 	r.mu.Lock()
 	if b.open.Err() != nil {
@@ -146,7 +147,7 @@ func (b *backend) extend(ctx context.Context, m *move) error {
 }
 
 // runRounds begins rounds until nobody waits for one.
-func (b *backend) runRounds() {
+func (b *store) runRounds() {
 	r := &b.rounds
 	pause := gathering
 	for {
@@ -189,7 +190,7 @@ func (b *backend) runRounds() {
 }
 
 // round makes a lease with the given number, and moves entries to it.
-func (b *backend) round(number int64, moves []*move) {
+func (b *store) round(number int64, moves []*move) {
 	fail := func(err error) {
 		for _, m := range moves {
 			m.outcome <- err

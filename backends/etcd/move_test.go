@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/etcd"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 )
@@ -152,7 +153,7 @@ func TestHoldersLeasesAreNeverRenewed(t *testing.T) {
 		unlock(t, lease)
 	}
 
-	req := locker.Request{Key: "twice", Token: locker.NewToken(), TTL: 3 * time.Second}
+	req := backend.Request{Key: "twice", Token: backend.NewToken(), TTL: 3 * time.Second}
 	for range 2 {
 		g, err := b.Acquire(t.Context(), req)
 		s.must(err)

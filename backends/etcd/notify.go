@@ -8,14 +8,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // watchAfter is how long a lock is held before its entry is watched. So a short critical section costs etcd no watch. A
 // deletion before that is reported then, because a watch begins with the past.
 const watchAfter = 250 * time.Millisecond
 
-// NotifyLoss implements [locker.LossNotifier].
-func (b *backend) NotifyLoss(req locker.Request, lost func(err error)) (stop func()) {
+// NotifyLoss implements [backend.LossNotifier].
+func (b *store) NotifyLoss(req backend.Request, lost func(err error)) (stop func()) {
 	w := &b.losses
 	e := &watched{
 		name: b.entry(req.Key, req.Token), from: holdingOf(req).revision + 1,
@@ -38,9 +39,9 @@ func (b *backend) NotifyLoss(req locker.Request, lost func(err error)) (stop fun
 	}
 }
 
-// NotifyWanted implements [locker.WantedNotifier]. It watches the directory of the lock, and counts its entries when
+// NotifyWanted implements [backend.WantedNotifier]. It watches the directory of the lock, and counts its entries when
 // the watch has begun and after each change, until there is one beside that of the holder.
-func (b *backend) NotifyWanted(req locker.Request, wanted func()) (stop func()) {
+func (b *store) NotifyWanted(req backend.Request, wanted func()) (stop func()) {
 	var over atomic.Bool
 	end, err := b.Watch(req.Key, func() {
 		if over.Load() {
@@ -68,7 +69,7 @@ func (b *backend) NotifyWanted(req locker.Request, wanted func()) (stop func()) 
 
 // Watch implements inspect.Watcher. changed is also called when the watch has begun, which happens again after each
 // loss of the connection, and when a waiter comes or goes: only a look can tell whether its entry was the first one.
-func (b *backend) Watch(key string, changed func()) (stop func(), err error) {
+func (b *store) Watch(key string, changed func()) (stop func(), err error) {
 	if b.unfit != nil {
 		return nil, b.unfit
 	}

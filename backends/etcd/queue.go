@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -26,14 +27,14 @@ const asNew = 10
 // waiter is a call of Queue. It has an entry in the directory of the lock, behind that of the owner, and watches the
 // entry just before its own. Without a goroutine of its own, it renews its entry between two watches.
 type waiter struct {
-	*backend
-	req      locker.Request
-	wait     locker.Wait
+	*store
+	req      backend.Request
+	wait     backend.Wait
 	lease    *lease           // of the entry
 	holding  *holding         // of the entry at the front, from the first promotion on
 	revision int64            // when the entry was created; 0: there is none
 	record   *mvccpb.KeyValue // of the tokens, in the transaction that found the entry to be the first
-	result   locker.Grant     // once the entry is the first
+	result   backend.Grant    // once the entry is the first
 
 	watch watch
 }
@@ -42,9 +43,9 @@ type waiter struct {
 // somebody has deleted it.
 var errGone = errors.New("the entry of the waiter has ended")
 
-// Queue implements [locker.Queuer]. Waiters are served in the order of their entries.
-func (b *backend) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
-	w := &waiter{backend: b, req: req, wait: wait}
+// Queue implements [backend.Queuer]. Waiters are served in the order of their entries.
+func (b *store) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
+	w := &waiter{store: b, req: req, wait: wait}
 	defer w.watch.stop()
 	first := req.Token
 	for {
@@ -57,7 +58,7 @@ func (b *backend) Queue(ctx context.Context, req locker.Request, wait locker.Wai
 		}
 		if !errors.Is(err, errGone) {
 			w.leave()
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 		w.anew()
 	}
@@ -66,21 +67,21 @@ func (b *backend) Queue(ctx context.Context, req locker.Request, wait locker.Wai
 // anew gives up the entry, so that the next contact makes another one, at the end of the queue.
 func (w *waiter) anew() {
 	w.leave()
-	w.req.Token, w.revision, w.holding = locker.NewToken(), 0, nil
+	w.req.Token, w.revision, w.holding = backend.NewToken(), 0, nil
 }
 
 // run takes a place in the queue, and returns when the entry is the first one.
-func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
+func (w *waiter) run(ctx context.Context) (backend.Grant, error) {
 	for {
 		before, pause, err := w.step(ctx)
 		switch {
 		case err != nil:
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		case before == nil && pause == 0:
 			return w.result, nil
 		}
 		if err := w.sleep(ctx, before, pause); err != nil {
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 }
@@ -137,7 +138,7 @@ func (w *waiter) sleep(ctx context.Context, before *mvccpb.KeyValue, pause time.
 	var gone clientv3.WatchChan
 	if before != nil {
 		pause = max(time.Second, w.lease.third()-time.Since(w.lease.sent))
-		gone = w.watch.begin(ctx, w.backend, string(before.Key))
+		gone = w.watch.begin(ctx, w.store, string(before.Key))
 	}
 	t := time.NewTimer(pause)
 	defer t.Stop()
@@ -188,7 +189,7 @@ func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 	if w.cleanup.full() {
 		return nil, errBacklog
 	}
-	if w.lease, err = w.backend.lease(ctx, w.req.TTL, 1); err != nil {
+	if w.lease, err = w.store.lease(ctx, w.req.TTL, 1); err != nil {
 		return nil, err
 	}
 	dir := w.dir(w.req.Key)
@@ -205,7 +206,7 @@ func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 		w.record = drawn(resp.Responses[1])
 	case err == nil && !w.fits():
 		w.revoke(w.lease)
-		if w.lease, err = w.backend.lease(ctx, min(max(w.req.TTL, minWaiting), maxWaiting), 1); err != nil {
+		if w.lease, err = w.store.lease(ctx, min(max(w.req.TTL, minWaiting), maxWaiting), 1); err != nil {
 			return nil, err
 		}
 		resp, err = w.kv.Txn(ctx).Then(first(dir), put(), w.readTokens()).Commit()
@@ -277,7 +278,7 @@ func (w *waiter) promote(ctx context.Context) error {
 			return nil
 		}
 	}
-	l, err := w.backend.lease(ctx, w.req.TTL, 1)
+	l, err := w.store.lease(ctx, w.req.TTL, 1)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/etcd"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/clientwait"
@@ -21,10 +22,10 @@ import (
 
 // queueing is a call of Queue.
 type queueing struct {
-	locker.Backend
-	req   locker.Request
+	backend.Backend
+	req   backend.Request
 	waits atomic.Int32 // calls of Waiting
-	done  chan locker.Grant
+	done  chan backend.Grant
 }
 
 // queue calls Queue on a Backend of its own, and returns when the lock has n entries.
@@ -32,9 +33,9 @@ func (s *store) queue(key string, ttl time.Duration, n int) *queueing {
 	s.t.Helper()
 	b := s.open()
 	s.t.Cleanup(func() { s.must(b.Close()) })
-	q := &queueing{Backend: b, done: make(chan locker.Grant, 1)}
-	q.req = locker.Request{
-		Key: key, Token: locker.NewToken(), TTL: ttl,
+	q := &queueing{Backend: b, done: make(chan backend.Grant, 1)}
+	q.req = backend.Request{
+		Key: key, Token: backend.NewToken(), TTL: ttl,
 	}
 	ctx := lockertrace.With(s.t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { q.waits.Add(1) }})
 	wait, _ := clientwait.New(ctx, locker.Patience(time.Minute))
@@ -50,7 +51,7 @@ func (s *store) queue(key string, ttl time.Duration, n int) *queueing {
 }
 
 // granted waits for the lock, extends and releases it.
-func (q *queueing) granted(t *testing.T) locker.Grant {
+func (q *queueing) granted(t *testing.T) backend.Grant {
 	t.Helper()
 	g := <-q.done
 	req := q.req
@@ -160,7 +161,7 @@ func TestPatienceBoundsTheLastContact(t *testing.T) {
 	defer b.Close()
 	done := make(chan error, 1)
 	go func() {
-		_, err := b.Queue(t.Context(), locker.Request{Key: "k", Token: locker.NewToken(), TTL: 20 * time.Second}, wait)
+		_, err := b.Queue(t.Context(), backend.Request{Key: "k", Token: backend.NewToken(), TTL: 20 * time.Second}, wait)
 		done <- err
 	}()
 	until(t, "waits", func() bool { return len(s.left()) == 2 })

@@ -90,7 +90,7 @@ const (
 )
 
 // open makes a client and a backend that owns it. It reads files, and waits for nobody.
-func (s *Config) open(opts ...Option) (*backend, error) {
+func (s *Config) open(opts ...Option) (*store, error) {
 	own := transport{all: new(connections)}
 	scheme := "http://"
 	if s.TLS != nil {
@@ -129,7 +129,7 @@ func (s *Config) open(opts ...Option) (*backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	return newBackend(client, append(opts, Timeout(time.Duration(s.Timeout)), Logger(s.logger), func(b *backend) {
+	return newBackend(client, append(opts, Timeout(time.Duration(s.Timeout)), Logger(s.logger), func(b *store) {
 		b.owned, b.logins, b.connections = true, user, own.all
 	})...), nil
 }

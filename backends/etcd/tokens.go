@@ -12,11 +12,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
-// A revision of etcd owns locker.MaxFences tokens. They are counted from a record of the prefix:
+// A revision of etcd owns backend.MaxFences tokens. They are counted from a record of the prefix:
 //
-//	token = value of the record + (revision − create revision of the record) × locker.MaxFences
+//	token = value of the record + (revision − create revision of the record) × backend.MaxFences
 //
 // The value is a number after the version of its meaning, and of what entries mean. It is the time in microseconds at
 // which the record was created, unless it was raised. Each grant reads the record in the transaction that finds the
@@ -31,16 +32,16 @@ const maxToken = 1 << 53
 const tokensKey = "%tokens"
 
 // tokensVersion is before the number in the value of the record. Programs that know only numbers refuse it: they renew
-// the leases of holders. A number alone is from them, and means the same; see backend.granted.
+// the leases of holders. A number alone is from them, and means the same; see store.granted.
 const tokensVersion = "v2 "
 
-func (b *backend) tokensName() string { return b.prefix + tokensKey }
+func (b *store) tokensName() string { return b.prefix + tokensKey }
 
 // readTokens reads the record.
-func (b *backend) readTokens() clientv3.Op { return clientv3.OpGet(b.tokensName()) }
+func (b *store) readTokens() clientv3.Op { return clientv3.OpGet(b.tokensName()) }
 
 // drawTokens reads the record, and creates it first if there is none.
-func (b *backend) drawTokens() clientv3.Op {
+func (b *store) drawTokens() clientv3.Op {
 	name := b.tokensName()
 	absent := clientv3.Compare(clientv3.CreateRevision(name), "=", 0)
 	create := clientv3.OpPut(name, tokensVersion+strconv.FormatInt(time.Now().UnixMicro(), 10))
@@ -79,16 +80,16 @@ func fence(record *mvccpb.KeyValue, revision int64) (uint64, error) {
 		return 0, err
 	}
 	since := revision - record.CreateRevision // negative if the record was deleted after that revision
-	most := (maxToken-n)/locker.MaxFences - 1
-	if n > maxToken || since > most || n+since*locker.MaxFences <= 0 {
+	most := (maxToken-n)/backend.MaxFences - 1
+	if n > maxToken || since > most || n+since*backend.MaxFences <= 0 {
 		return 0, fmt.Errorf("%w: tokens that are counted from %.64q are not between 0 and 2⁵³", locker.ErrUnavailable,
 			record.Key)
 	}
-	return uint64(n + since*locker.MaxFences), nil
+	return uint64(n + since*backend.MaxFences), nil
 }
 
 // tokens creates the record, if somebody has deleted it, and returns it.
-func (b *backend) tokens(ctx context.Context) (*mvccpb.KeyValue, error) {
+func (b *store) tokens(ctx context.Context) (*mvccpb.KeyValue, error) {
 	resp, err := b.kv.Txn(ctx).Then(b.drawTokens()).Commit()
 	if err != nil {
 		return nil, unavailable(ctx, err)
@@ -97,20 +98,20 @@ func (b *backend) tokens(ctx context.Context) (*mvccpb.KeyValue, error) {
 }
 
 // granted returns the grant of a lock, whose TTL was set by a request that was sent at a time. record may be nil.
-func (b *backend) granted(
-	ctx context.Context, req locker.Request, h *holding, sent time.Time, record *mvccpb.KeyValue,
-) (locker.Grant, error) {
+func (b *store) granted(
+	ctx context.Context, req backend.Request, h *holding, sent time.Time, record *mvccpb.KeyValue,
+) (backend.Grant, error) {
 	if record == nil {
 		var err error
 		if record, err = b.tokens(ctx); err != nil {
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 	first, err := fence(record, h.revision)
 	if err == nil && !strings.HasPrefix(string(record.Value), tokensVersion) {
 		err = b.write(ctx, record, string(record.Value))
 	}
-	return locker.Grant{
+	return backend.Grant{
 		Fence: first, Fences: req.Fences, Private: h, Sent: sent,
 	}, err
 }
@@ -119,7 +120,7 @@ func (b *backend) granted(
 // transaction after the other. The entry of a waiter may be older than the record: somebody has deleted the record
 // since, or the lock is that of a concurrency.Mutex, which needs none. The token of that waiter is below the value of
 // the record. So the value is past the number by the tokens of all revisions before the record.
-func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
+func (b *store) RaiseFences(ctx context.Context, past uint64) error {
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
 		return err
@@ -130,7 +131,7 @@ func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
 		if err != nil {
 			return err
 		}
-		least := past + uint64(record.CreateRevision)*locker.MaxFences
+		least := past + uint64(record.CreateRevision)*backend.MaxFences
 		n, err := base(record)
 		if err != nil || uint64(n) > least {
 			return err
@@ -142,7 +143,7 @@ func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
 }
 
 // write gives the record another number, with the version, unless it has changed meanwhile.
-func (b *backend) write(ctx context.Context, record *mvccpb.KeyValue, n string) error {
+func (b *store) write(ctx context.Context, record *mvccpb.KeyValue, n string) error {
 	same := clientv3.Compare(clientv3.ModRevision(b.tokensName()), "=", record.ModRevision)
 	_, err := b.kv.Txn(ctx).If(same).Then(clientv3.OpPut(b.tokensName(), tokensVersion+n)).Commit()
 	if err != nil {

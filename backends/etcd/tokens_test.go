@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/etcd"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/lockertrace"
@@ -40,31 +41,31 @@ func TestTokens(t *testing.T) {
 }
 
 // acquire acquires a lock that is free, for several tokens.
-func (s *store) acquire(b *etcd.Backend, key string, fences int) (locker.Request, locker.Grant) {
+func (s *store) acquire(b *etcd.Backend, key string, fences int) (backend.Request, backend.Grant) {
 	s.t.Helper()
-	req := locker.Request{Key: key, Token: locker.NewToken(), TTL: 10 * time.Second, Fences: fences}
+	req := backend.Request{Key: key, Token: backend.NewToken(), TTL: 10 * time.Second, Fences: fences}
 	g, err := b.Acquire(s.t.Context(), req)
 	s.must(err)
 	req.Fence, req.Private = g.Fence, g.Private
 	return req, g
 }
 
-func (s *store) backend() *etcd.Backend {
+func (s *store) store() *etcd.Backend {
 	b := s.open()
 	s.t.Cleanup(func() { s.must(b.Close()) })
 	return b
 }
 
 func beginAtTheClock(t *testing.T, s *store) {
-	a, b := s.backend(), s.backend()
+	a, b := s.store(), s.store()
 	before := uint64(time.Now().UnixMicro())
 	req, first := s.acquire(a, "k", 1)
 	if now := uint64(time.Now().UnixMicro()); first.Fence < before || first.Fence > now || first.Fences != 1 {
 		t.Errorf("expected one token from %d to %d, seen %d from %d on", before, now, first.Fences, first.Fence)
 	}
 	s.must(a.Release(t.Context(), req))
-	_, second := s.acquire(b, "k", locker.MaxFences)
-	if n := second.Fence - first.Fence; n == 0 || n%locker.MaxFences != 0 || second.Fences != locker.MaxFences {
+	_, second := s.acquire(b, "k", backend.MaxFences)
+	if n := second.Fence - first.Fence; n == 0 || n%backend.MaxFences != 0 || second.Fences != backend.MaxFences {
 		t.Errorf("expected a block of tokens, seen %d from %d on after %d", second.Fences, second.Fence, first.Fence)
 	}
 }
@@ -72,7 +73,7 @@ func beginAtTheClock(t *testing.T, s *store) {
 // Programs that renew leases of holders read the value as a number. They go on with it until another program has
 // acquired a lock, and are refused from then on. Whatever a later version writes, this one refuses.
 func haveVersion(t *testing.T, s *store) {
-	b, name := s.backend(), s.prefix+etcd.TokensKey
+	b, name := s.store(), s.prefix+etcd.TokensKey
 	const old = 1_700_000_000_000_000
 	put, err := s.direct.Put(t.Context(), name, fmt.Sprint(old))
 	s.must(err)
@@ -89,7 +90,7 @@ func haveVersion(t *testing.T, s *store) {
 	}
 	_, err = s.direct.Put(t.Context(), name, fmt.Sprint("v3 ", old))
 	s.must(err)
-	req := locker.Request{Key: "c", Token: locker.NewToken(), TTL: 10 * time.Second}
+	req := backend.Request{Key: "c", Token: backend.NewToken(), TTL: 10 * time.Second}
 	_, err = b.Acquire(t.Context(), req)
 	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "v3") {
 		t.Errorf("Acquire: expected to be refused because of v3, seen %v", err)
@@ -100,7 +101,7 @@ func haveVersion(t *testing.T, s *store) {
 }
 
 func areRaised(t *testing.T, s *store) {
-	a, b := s.backend(), s.backend()
+	a, b := s.store(), s.store()
 	held, g := s.acquire(a, "k", 1)
 	waits := locker.NewClient(s.open())
 	defer waits.Close()
@@ -156,7 +157,7 @@ func areRaisedForEarlierWaiters(t *testing.T, s *store) {
 			s.must(err)
 		}
 		past := uint64(time.Now().Add(time.Hour).UnixMicro())
-		s.must(s.backend().RaiseFences(t.Context(), past))
+		s.must(s.store().RaiseFences(t.Context(), past))
 		s.must(m.Unlock(t.Context()))
 		lease := <-next
 		if lease.Fence() <= past {
@@ -191,7 +192,7 @@ func areRaisedMeanwhile(t *testing.T, s *store) {
 				}
 			})
 		}
-		b := s.backend()
+		b := s.store()
 		all.Go(func() {
 			for ctx.Err() == nil {
 				past := last.Load() + 500_000
@@ -206,7 +207,7 @@ func areRaisedMeanwhile(t *testing.T, s *store) {
 }
 
 func goOnWithoutRecord(t *testing.T, s *store) {
-	a, b := s.backend(), s.backend()
+	a, b := s.store(), s.store()
 	req, first := s.acquire(a, "k", 1)
 	waits := s.client()
 	next := make(chan locker.Lease)
@@ -229,11 +230,11 @@ func goOnWithoutRecord(t *testing.T, s *store) {
 }
 
 func areExact(t *testing.T, s *store) {
-	b := s.backend()
+	b := s.store()
 	for _, value := range []string{"text", "", "-1", "9007199254740992", "9007199254740990", "9999999999999999999"} {
 		_, err := s.direct.Put(t.Context(), s.prefix+etcd.TokensKey, value)
 		s.must(err)
-		req := locker.Request{Key: "k", Token: locker.NewToken(), TTL: 10 * time.Second}
+		req := backend.Request{Key: "k", Token: backend.NewToken(), TTL: 10 * time.Second}
 		if g, err := b.Acquire(t.Context(), req); !errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("tokens counted from %q: expected ErrUnavailable, seen %v and token %d", value, err, g.Fence)
 		}

@@ -268,7 +268,7 @@ type watch struct {
 // another entry. If etcd does not answer, the channel is closed after a while.
 //
 // The watch has none of the values of ctx: those that become metadata would make the client open a stream for each.
-func (w *watch) begin(ctx context.Context, b *backend, entry string) clientv3.WatchChan {
+func (w *watch) begin(ctx context.Context, b *store, entry string) clientv3.WatchChan {
 	if w.gone != nil && w.entry == entry {
 		return w.gone
 	}

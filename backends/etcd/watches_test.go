@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
@@ -115,7 +116,7 @@ func event(id int64, entry string, kind mvccpb.Event_EventType, version int64, v
 func deleted(id int64, entry string) *pb.WatchResponse { return event(id, entry, mvccpb.DELETE, 0, "") }
 
 // only returns the number of the only watch of changes.
-func (b *backend) only() (id int64) {
+func (b *store) only() (id int64) {
 	b.changes.mu.Lock()
 	defer b.changes.mu.Unlock()
 	for id = range b.changes.watched {
@@ -124,8 +125,8 @@ func (b *backend) only() (id int64) {
 }
 
 // listening returns a backend whose watches are those of a teller.
-func listening() (*backend, *teller) {
-	b, m := &backend{prefix: DefaultPrefix}, new(teller)
+func listening() (*store, *teller) {
+	b, m := &store{prefix: DefaultPrefix}, new(teller)
 	b.open, b.stop = context.WithCancel(context.Background())
 	b.losses.begin(b.open, m)
 	b.changes.begin(b.open, m)
@@ -135,7 +136,7 @@ func listening() (*backend, *teller) {
 
 // telling runs test in virtual time, with a backend that watches the directory of k. tell sends a message, and returns
 // how often changed has been called because of it.
-func telling(t *testing.T, test func(t *testing.T, b *backend, m *teller, tell func(*pb.WatchResponse) int)) {
+func telling(t *testing.T, test func(t *testing.T, b *store, m *teller, tell func(*pb.WatchResponse) int)) {
 	virtual.Test(t, func(t *testing.T) {
 		b, m := listening()
 		defer b.Close()
@@ -169,7 +170,7 @@ func telling(t *testing.T, test func(t *testing.T, b *backend, m *teller, tell f
 
 // What may have changed the owner is told of, once. An entry that gets another lease has the same owner.
 func TestWatchTellsOfChanges(t *testing.T) {
-	telling(t, func(t *testing.T, b *backend, m *teller, tell func(*pb.WatchResponse) int) {
+	telling(t, func(t *testing.T, b *store, m *teller, tell func(*pb.WatchResponse) int) {
 		id := b.only()
 		if c := m.last().created(); string(c.Key) != "lock:k/" || string(c.RangeEnd) != "lock:k0" || c.StartRevision != 0 {
 			t.Errorf("expected a watch of the directory from now on, seen %v", c)
@@ -196,7 +197,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 
 // After a lost connection, a compaction and a refusal the watch begins anew. What was missed is told of then.
 func TestWatchBeginsAnew(t *testing.T) {
-	telling(t, func(t *testing.T, b *backend, m *teller, tell func(*pb.WatchResponse) int) {
+	telling(t, func(t *testing.T, b *store, m *teller, tell func(*pb.WatchResponse) int) {
 		begins := func(when string, streams int) {
 			t.Helper()
 			synctest.Wait()
@@ -231,7 +232,7 @@ func TestWatchBeginsAnew(t *testing.T) {
 
 // A watch for which the user has no permission is asked for again from time to time. The others go on.
 func TestRefusedWatchDisturbsNoOther(t *testing.T) {
-	telling(t, func(t *testing.T, b *backend, m *teller, tell func(*pb.WatchResponse) int) {
+	telling(t, func(t *testing.T, b *store, m *teller, tell func(*pb.WatchResponse) int) {
 		id, others := b.only(), 0
 		stop, err := b.Watch("other", func() { others++ })
 		if err != nil {
@@ -281,7 +282,7 @@ func losing(t *testing.T, test func(t *testing.T, m *teller, tell func(...*pb.Wa
 		defer b.Close()
 		lost := map[string]int{}
 		for _, key := range []string{"one", "two"} {
-			b.NotifyLoss(locker.Request{Key: key, Token: "t", Fence: 7}, func(error) { lost[key]++ })
+			b.NotifyLoss(backend.Request{Key: key, Token: "t", Fence: 7}, func(error) { lost[key]++ })
 			time.Sleep(watchAfter)
 			synctest.Wait()
 		}
@@ -335,7 +336,7 @@ func TestLossesBehindProxy(t *testing.T) {
 // All watches share a stream. It needs two goroutines, which belong to the backend, and which synctest misses if they
 // stay.
 func TestWatchesShareAStream(t *testing.T) {
-	telling(t, func(t *testing.T, b *backend, m *teller, tell func(*pb.WatchResponse) int) {
+	telling(t, func(t *testing.T, b *store, m *teller, tell func(*pb.WatchResponse) int) {
 		id, others := b.only(), 0
 		var stops []func()
 		for range 100 {
@@ -391,7 +392,7 @@ func TestNotifyWantedCountsUntilSomebodyWaits(t *testing.T) {
 		kv := &entries{count: 1}
 		b.kv, b.timeout = kv, time.Minute
 		told := 0
-		stop := b.NotifyWanted(locker.Request{Key: "k", Token: "t"}, func() { told++ })
+		stop := b.NotifyWanted(backend.Request{Key: "k", Token: "t"}, func() { told++ })
 		synctest.Wait()
 		for _, step := range []struct {
 			what                string

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/file"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/record"
@@ -184,7 +184,7 @@ func TestConformance(t *testing.T) {
 		}
 		t.Cleanup(f.pending.Wait)
 		return conformance.Store{
-			Open: func() locker.Backend {
+			Open: func() backend.Backend {
 				return record.NewBackend(faulty{open(t, dir), f}, record.Poll(file.DefaultPoll))
 			},
 			Delete: func(key string) {

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/kubernetes"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/inspect"
@@ -93,7 +94,7 @@ var harness = conformance.Harness{Labels: true, Verifies: true, Store: func(t te
 	s := kubetest.Start(t)
 	kubeconfig := s.Kubeconfig("")
 	return conformance.Store{
-		Open: func() locker.Backend {
+		Open: func() backend.Backend {
 			own, err := kubernetes.Open(&kubernetes.Config{Kubeconfig: kubeconfig})
 			if err != nil {
 				t.Error(err)

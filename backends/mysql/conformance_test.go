@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/mysql"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/mariadbtest"
@@ -62,7 +62,7 @@ func testConformance(t *testing.T, shared *mariadbtest.Server) {
 		direct := pool(t, s.URL(mariadbtest.Database))
 		relay := mariadbtest.NewRelay(t, s)
 		store := conformance.Store{
-			Open: func() locker.Backend {
+			Open: func() backend.Backend {
 				db := pool(t, relay.URL(mariadbtest.Database))
 				return record.NewBackend(mysql.NewStore(db), record.Prefix(prefix), record.Poll(50*time.Millisecond))
 			},

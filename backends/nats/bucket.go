@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // bucket is the stream of the key-value bucket.
@@ -40,7 +41,7 @@ var bucketRE = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 // There are no delete markers of the server (SubjectDeleteMarkerTTL), which would tell waiters of locks that have
 // expired. The server adds such a marker without comparing, so that it can replace a lock that was granted in the
 // moment in which the free record before it expired.
-func (b *backend) config() jetstream.StreamConfig {
+func (b *store) config() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              "KV_" + b.name,
 		Description:       "locks of github.com/golocker/locker",
@@ -64,7 +65,7 @@ func (b *backend) config() jetstream.StreamConfig {
 }
 
 // firstSeq returns the first sequence number of a bucket that is created at the given time.
-func firstSeq(t time.Time) uint64 { return uint64(t.UnixMicro()) / locker.MaxFences }
+func firstSeq(t time.Time) uint64 { return uint64(t.UnixMicro()) / backend.MaxFences }
 
 // creation is how far the first token of a bucket may be from the time at which it was created. The clocks
 // of the server and of the machine that has asked for the bucket may differ by that much.
@@ -72,7 +73,7 @@ const creation = time.Hour
 
 // versionOf returns the format of a bucket of locks, by the subjects on which the server tells of its messages. It
 // returns an empty text if that is no such bucket.
-func (b *backend) versionOf(c jetstream.StreamConfig) string {
+func (b *store) versionOf(c jetstream.StreamConfig) string {
 	if c.RePublish == nil {
 		return ""
 	}
@@ -88,7 +89,7 @@ func (b *backend) versionOf(c jetstream.StreamConfig) string {
 }
 
 // misfit says what in the settings of an existing bucket makes it unfit for locks, and what to do.
-func (b *backend) misfit(info *jetstream.StreamInfo) error {
+func (b *store) misfit(info *jetstream.StreamInfo) error {
 	c, want := info.Config, b.config()
 	is := func(what, fix string, args ...any) error {
 		return &advised{errors.New(what), fmt.Sprintf(fix, args...)}
@@ -122,7 +123,7 @@ func (b *backend) misfit(info *jetstream.StreamInfo) error {
 			"set num_replicas to %d, or ask for fewer replicas", b.replicas)
 	case max(off, -off) > int64(firstSeq(time.UnixMicro(0).Add(creation))):
 		return is(fmt.Sprintf("tokens may fall or repeat when it is made again, because its first sequence number is %d "+
-			"and not the time of its creation in microseconds, divided by %d", c.FirstSeq, locker.MaxFences),
+			"and not the time of its creation in microseconds, divided by %d", c.FirstSeq, backend.MaxFences),
 			"use another bucket, made with the right first_seq, which was %d for this one", firstSeq(info.Created))
 	case c.Retention != jetstream.LimitsPolicy:
 		return is("consumers remove its messages", "set retention to limits")
@@ -140,7 +141,7 @@ func (b *backend) misfit(info *jetstream.StreamInfo) error {
 }
 
 // open returns the bucket, and creates it if it does not exist.
-func (b *backend) open(ctx context.Context) (*bucket, error) {
+func (b *store) open(ctx context.Context) (*bucket, error) {
 	if err := b.connected(ctx); err != nil {
 		return nil, err
 	}

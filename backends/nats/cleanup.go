@@ -26,7 +26,7 @@ const (
 )
 
 // later does j in the background.
-func (b *backend) later(j job) {
+func (b *store) later(j job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.jobs) >= maxJobs || b.closed && len(b.jobs) == 0 {
@@ -39,7 +39,7 @@ func (b *backend) later(j job) {
 
 // work does the jobs, in rounds. It ends when there are none. A job stays in the list while it is tried, so that there
 // is one goroutine.
-func (b *backend) work() {
+func (b *store) work() {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		closing := b.usable() != nil
 		limit := time.Now().Add(closeTimeout)
@@ -83,7 +83,7 @@ func (b *backend) work() {
 }
 
 // try does j once, and reports whether it need not be repeated.
-func (b *backend) try(j job, closing bool) bool {
+func (b *store) try(j job, closing bool) bool {
 	timeout := jobTimeout
 	if closing {
 		timeout = closeTimeout

@@ -47,7 +47,7 @@ func (c cluster) url() string {
 func (c cluster) nothingLeft() {
 	c.t.Helper()
 	c.within("nothing left behind", func(ctx context.Context) error {
-		if left := c.backend().Left(ctx); len(left) > 0 {
+		if left := c.store().Left(ctx); len(left) > 0 {
 			return fmt.Errorf("left behind: %v", left)
 		}
 		return nil
@@ -55,7 +55,7 @@ func (c cluster) nothingLeft() {
 }
 
 // backend returns a Backend with the connection of the test.
-func (c cluster) backend() *nats.Backend { return nats.NewBackend(c.js, nats.Replicas(len(c.servers))) }
+func (c cluster) store() *nats.Backend { return nats.NewBackend(c.js, nats.Replicas(len(c.servers))) }
 
 // within calls do until it returns nil, for a minute.
 func (c cluster) within(what string, do func(ctx context.Context) error) {

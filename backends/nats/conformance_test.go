@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/nats"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/natstest"
@@ -21,16 +21,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // store is a server, with a connection of the test's own.
 type store struct {
 	*natstest.Server
-	t       testing.TB
-	js      jetstream.JetStream
-	backend *nats.Backend // sees what the others store
+	t     testing.TB
+	js    jetstream.JetStream
+	store *nats.Backend // sees what the others store
 }
 
 func start(t testing.TB, args ...string) store {
 	t.Helper()
 	s := store{Server: natstest.Start(t, args...), t: t}
 	s.js = s.connect(t)
-	s.backend = nats.NewBackend(s.js)
+	s.store = nats.NewBackend(s.js)
 	return s
 }
 
@@ -66,7 +66,7 @@ func (s store) stream() jetstream.Stream {
 }
 
 func (s store) delete(key string) {
-	err := s.stream().Purge(context.Background(), jetstream.WithPurgeSubject(s.backend.Subject(key)))
+	err := s.stream().Purge(context.Background(), jetstream.WithPurgeSubject(s.store.Subject(key)))
 	if err != nil {
 		s.t.Error(err)
 	}
@@ -74,10 +74,10 @@ func (s store) delete(key string) {
 
 func (s store) foreign(key string) (intact func() bool) {
 	ctx := context.Background()
-	if left := s.backend.Left(ctx); len(left) > 0 { // creates the bucket
+	if left := s.store.Left(ctx); len(left) > 0 { // creates the bucket
 		s.t.Error(left)
 	}
-	value, subject := []byte("not a lock"), s.backend.Subject(key)
+	value, subject := []byte("not a lock"), s.store.Subject(key)
 	if _, err := s.js.Publish(ctx, subject, value); err != nil {
 		s.t.Error(err)
 	}
@@ -89,7 +89,7 @@ func (s store) foreign(key string) (intact func() bool) {
 
 func (s store) conformance() conformance.Store {
 	return conformance.Store{
-		Open: func() locker.Backend { return nats.NewBackend(s.connect(s.t)) },
+		Open: func() backend.Backend { return nats.NewBackend(s.connect(s.t)) },
 		Hang: func() func() {
 			s.Pause()
 			return s.Resume
@@ -99,7 +99,7 @@ func (s store) conformance() conformance.Store {
 		Down:      s.Down,
 		LoseReply: s.LoseReply,
 		Restart:   s.Restart,
-		Left:      func() []string { return s.backend.Left(context.Background()) },
+		Left:      func() []string { return s.store.Left(context.Background()) },
 
 		LoseMessages: func() (restore func()) { return s.LoseMessages("locker.") },
 	}

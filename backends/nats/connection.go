@@ -14,12 +14,12 @@ import (
 )
 
 // jet returns the JetStream that is in use.
-func (b *backend) jet() jetstream.JetStream { return *b.js.Load() }
+func (b *store) jet() jetstream.JetStream { return *b.js.Load() }
 
 // renew makes another connection in the background, if the backend has made its connection itself. It is for one that
 // is closed for good: the client library closes it when the server sends an error that the library does not know, as
 // for a line that is too long.
-func (b *backend) renew() {
+func (b *store) renew() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.dial == nil || b.closed || b.renews || !b.jet().Conn().IsClosed() {
@@ -45,7 +45,7 @@ const grace = 500 * time.Millisecond
 
 // connected waits until there is a connection. Without one, a request would stay in the client's buffer, and could be
 // sent much later.
-func (b *backend) connected(ctx context.Context) error {
+func (b *store) connected(ctx context.Context) error {
 	if b.jet().Conn().IsConnected() {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (a *advised) Error() string { return a.err.Error() + ": " + a.fix }
 func (a *advised) Unwrap() error { return a.err }
 
 // closedError is the error for a connection that is closed for good.
-func (b *backend) closedError() error {
+func (b *store) closedError() error {
 	if err := b.jet().Conn().LastError(); err != nil {
 		return &advised{fmt.Errorf("the connection to NATS is closed for good: %w", err), remake}
 	}
@@ -145,7 +145,7 @@ const remake = "make another connection and another Client, with nats.MaxReconne
 	"nats.IgnoreAuthErrorAbort(), so that the connection is not given up"
 
 // unconnected is the error for a connection that was lost, or was never made.
-func (b *backend) unconnected() error {
+func (b *store) unconnected() error {
 	conn := b.jet().Conn()
 	err := b.login.get()
 	if err == nil {
@@ -172,7 +172,7 @@ const (
 )
 
 // explained adds to an error of the client library what to do about it, if that is known.
-func (b *backend) explained(err error) error {
+func (b *store) explained(err error) error {
 	fix := ""
 	var refused jetstream.JetStreamError
 	switch {
@@ -217,7 +217,7 @@ func (b *backend) explained(err error) error {
 
 // denied explains a request that was not answered. The server does not answer requests for which the user has no right.
 // It tells the connection of it, and the client library keeps the last such error, which names the subject.
-func (b *backend) denied(err error) error {
+func (b *store) denied(err error) error {
 	if last := b.jet().Conn().LastError(); errors.Is(last, natsclient.ErrPermissionViolation) {
 		return &advised{
 			fmt.Errorf("%w (%w)", err, last),

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/nats"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/natstest"
@@ -122,7 +123,7 @@ func inOneStep(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	b := nats.NewBackend(js)
 	defer b.Close()
-	if _, err := b.AcquireMany(t.Context(), two, locker.Choice{}); err != nil {
+	if _, err := b.AcquireMany(t.Context(), two, backend.Choice{}); err != nil {
 		t.Errorf("two locks in one step: %v", err)
 	}
 }

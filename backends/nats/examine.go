@@ -13,7 +13,7 @@ import (
 
 // Examine implements [inspect.Examiner]. It asks the server about the bucket, which it creates if it does not exist,
 // and tries the right to be told of changes. What it finds missing in the user's rights, it names by the subject.
-func (b *backend) Examine(ctx context.Context) (found []inspect.Finding) {
+func (b *store) Examine(ctx context.Context) (found []inspect.Finding) {
 	ctx, cancel := b.bounded(ctx, b.timeout)
 	defer cancel()
 	add := func(check string, level inspect.Level, fix, format string, args ...any) {
@@ -75,7 +75,7 @@ func (b *backend) Examine(ctx context.Context) (found []inspect.Finding) {
 }
 
 // hears returns an error if the user may not subscribe to what the server tells of changes.
-func (b *backend) hears(ctx context.Context, conn *natsclient.Conn) error {
+func (b *store) hears(ctx context.Context, conn *natsclient.Conn) error {
 	subject := b.told() + "=doctor"
 	sub, err := conn.SubscribeSync(subject)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // Backend is what New makes a Client of.
-type Backend = backend
+type Backend = store
 
 // NewBackend makes one.
 var NewBackend = newBackend
@@ -23,7 +23,7 @@ func OpenOver(s *Config, dialer natsclient.CustomDialer) (*locker.Client, error)
 
 // StreamConfig returns the settings with which the bucket is created.
 func StreamConfig() jetstream.StreamConfig {
-	return (&backend{options: options{name: DefaultBucket, replicas: 1}}).config()
+	return (&store{options: options{name: DefaultBucket, replicas: 1}}).config()
 }
 
 // FirstSeq returns the first number of a bucket that is created at the given time.
@@ -45,10 +45,10 @@ func (r *reach) Stored() { r.stored() }
 func (r *reach) Miss(began time.Time) { r.miss(began) }
 
 // Subject returns the subject of a lock.
-func (b *backend) Subject(key string) string { return b.subject(key) }
+func (b *store) Subject(key string) string { return b.subject(key) }
 
 // Left returns the locks in the bucket.
-func (b *backend) Left(ctx context.Context) (left []string) {
+func (b *store) Left(ctx context.Context) (left []string) {
 	s, err := b.open(ctx)
 	if err != nil {
 		return []string{err.Error()}
@@ -73,17 +73,17 @@ func (b *backend) Left(ctx context.Context) (left []string) {
 var ErrOther = errOther
 
 // PutFree stores a free record for ttl where there is none, and returns its number.
-func (b *backend) PutFree(ctx context.Context, key string, ttl time.Duration) (uint64, error) {
+func (b *store) PutFree(ctx context.Context, key string, ttl time.Duration) (uint64, error) {
 	return b.put(ctx, b.subject(key), 0, record{State: free, ttl: ttl})
 }
 
 // PutHeld is the request of an attempt that found the free record last.
-func (b *backend) PutHeld(ctx context.Context, key string, last uint64, token string) error {
+func (b *store) PutHeld(ctx context.Context, key string, last uint64, token string) error {
 	_, err := b.put(ctx, b.subject(key), last, record{State: held, Owner: token, ttl: freeFor})
 	return err
 }
 
 // Undo undoes such an attempt.
-func (b *backend) Undo(ctx context.Context, key string, last uint64, token string) error {
+func (b *store) Undo(ctx context.Context, key string, last uint64, token string) error {
 	return b.undo(ctx, b.subject(key), last, token)
 }

@@ -19,7 +19,7 @@ import (
 func TestUndoDoesNotBelieveALeaderWithoutAMajority(t *testing.T) {
 	t.Parallel()
 	c, ctx := startCluster(t), t.Context()
-	b := c.backend()
+	b := c.store()
 	var last uint64
 	var key string
 	undo := func(ctx context.Context) error { return b.Undo(ctx, key, last, "late") }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // The headers of the messages of a batch, which the server stores all or none (2.12).
@@ -21,12 +22,12 @@ const (
 	batchCommit = "Nats-Batch-Commit"
 )
 
-// AcquireMany implements [locker.ManyAcquirer], with a batch that writes each lock over a free record of a known
+// AcquireMany implements [backend.ManyAcquirer], with a batch that writes each lock over a free record of a known
 // number, as Acquire does. So each of the locks can be undone by itself: if the batch comes after the clean-up of one,
 // nothing of it is stored.
-func (b *backend) AcquireMany(
-	ctx context.Context, reqs []locker.Request, _ locker.Choice,
-) (granted []*locker.Grant, err error) {
+func (b *store) AcquireMany(
+	ctx context.Context, reqs []backend.Request, _ backend.Choice,
+) (granted []*backend.Grant, err error) {
 	if err := b.usable(); err != nil {
 		return nil, err
 	}
@@ -65,16 +66,16 @@ func (b *backend) AcquireMany(
 
 // step is an attempt to acquire several locks at once.
 type step struct {
-	b      *backend
+	b      *store
 	bucket *bucket
-	reqs   []locker.Request
+	reqs   []backend.Request
 	start  time.Time
 	last   []uint64 // the numbers of the free records; 0: there is none
 	doubt  []uint64 // those over which a batch may have been written although it was refused, see Acquire; 0: none
 }
 
 // try makes the n-th attempt.
-func (s *step) try(ctx context.Context, n int) ([]*locker.Grant, error) {
+func (s *step) try(ctx context.Context, n int) ([]*backend.Grant, error) {
 	for i, req := range s.reqs {
 		if s.last[i] != 0 {
 			continue
@@ -98,7 +99,7 @@ func (s *step) try(ctx context.Context, n int) ([]*locker.Grant, error) {
 	if err != nil {
 		return nil, err
 	}
-	grants := make([]*locker.Grant, len(s.reqs))
+	grants := make([]*backend.Grant, len(s.reqs))
 	for i, req := range s.reqs {
 		seq := end - uint64(len(s.reqs)-1-i)
 		g := grant(firstToken(seq), seq, s.start, req)
@@ -159,8 +160,8 @@ func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
 
 // read reads the records of all locks. It returns neither grants nor an error if all are free. A newer record than that
 // over which a batch was sent proves that nothing of the batch can be stored any more, unless a part of it is seen.
-func (s *step) read(ctx context.Context) ([]*locker.Grant, error) {
-	grants := make([]*locker.Grant, 0, len(s.reqs)) // of the same batch, which was executed before
+func (s *step) read(ctx context.Context) ([]*backend.Grant, error) {
+	grants := make([]*backend.Grant, 0, len(s.reqs)) // of the same batch, which was executed before
 	newer := false
 	var err error
 	for i, req := range s.reqs {

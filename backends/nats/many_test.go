@@ -10,11 +10,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/nats"
 )
 
 // two are requests for the locks x and y.
-var two = []locker.Request{request("x", "a"), request("y", "b")}
+var two = []backend.Request{request("x", "a"), request("y", "b")}
 
 // putFree stores free records of both, which stay for as long as the test takes, and returns their numbers.
 func (s store) putFree() (x, y uint64) {
@@ -22,7 +23,7 @@ func (s store) putFree() (x, y uint64) {
 	numbers := make([]uint64, len(two))
 	for i, req := range two {
 		var err error
-		if numbers[i], err = s.backend.PutFree(s.t.Context(), req.Key, 10*time.Minute); err != nil {
+		if numbers[i], err = s.store.PutFree(s.t.Context(), req.Key, 10*time.Minute); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -32,7 +33,7 @@ func (s store) putFree() (x, y uint64) {
 // last returns the number of the last record of key.
 func (s store) last(key string) uint64 {
 	s.t.Helper()
-	m, err := s.stream().GetLastMsgForSubject(s.t.Context(), s.backend.Subject(key))
+	m, err := s.stream().GetLastMsgForSubject(s.t.Context(), s.store.Subject(key))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestARefusedBatchIsNotStoredLater(t *testing.T) {
 			return send()
 		},
 	})
-	if _, err := b.AcquireMany(ctx, two, locker.Choice{}); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := b.AcquireMany(ctx, two, backend.Choice{}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Fatalf("the refused batch: %v", err)
 	}
 	if ack, err := s.js.PublishMsg(ctx, late); err == nil {
@@ -98,14 +99,14 @@ func TestTheLoserOfARaceUndoesNothing(t *testing.T) {
 		JetStream: s.js,
 		publish: func(m *natsclient.Msg, send func() (*jetstream.PubAck, error)) (*jetstream.PubAck, error) {
 			if isLock(m) {
-				if _, err := s.backend.Acquire(ctx, request("x", "winner")); err != nil {
+				if _, err := s.store.Acquire(ctx, request("x", "winner")); err != nil {
 					t.Error(err)
 				}
 			}
 			return send()
 		},
 	})
-	if _, err := b.AcquireMany(ctx, two, locker.Choice{}); !errors.Is(err, locker.ErrHeld) {
+	if _, err := b.AcquireMany(ctx, two, backend.Choice{}); !errors.Is(err, locker.ErrHeld) {
 		t.Fatalf("the loser: %v", err)
 	}
 	if err := b.Close(); err != nil { // after the clean-ups, if there are any
@@ -125,7 +126,7 @@ func TestABatchIsUndoneOverTheRecordsItWasSentFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s.putFree()
-	x, y := s.backend.Subject("x"), s.backend.Subject("y")
+	x, y := s.store.Subject("x"), s.store.Subject("y")
 	var late *natsclient.Msg
 	stored := make(chan struct{})
 	b := nats.NewBackend(meddler{
@@ -153,7 +154,7 @@ func TestABatchIsUndoneOverTheRecordsItWasSentFor(t *testing.T) {
 			return nil
 		},
 	})
-	if _, err := b.AcquireMany(ctx, two, locker.Choice{}); !errors.Is(err, locker.ErrUnavailable) {
+	if _, err := b.AcquireMany(ctx, two, backend.Choice{}); !errors.Is(err, locker.ErrUnavailable) {
 		t.Fatalf("the attempt: %v", err)
 	}
 	select {

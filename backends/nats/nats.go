@@ -45,6 +45,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 )
 
@@ -96,9 +97,9 @@ func New(js jetstream.JetStream, opts ...Option) *locker.Client {
 	return locker.NewClient(newBackend(js, opts...))
 }
 
-// backend implements [locker.Backend] and its optional interfaces locker.Notifier, locker.Verifier and
-// locker.ManyAcquirer, and inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.FenceRaiser.
-type backend struct {
+// backend implements [backend.Backend] and its optional interfaces backend.Notifier, backend.Verifier and
+// backend.ManyAcquirer, and inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.FenceRaiser.
+type store struct {
 	options
 	js     atomic.Pointer[jetstream.JetStream] // see jet
 	api    string                              // see publishPrefix
@@ -117,7 +118,7 @@ type backend struct {
 }
 
 // newBackend returns what [New] makes a Client of.
-func newBackend(js jetstream.JetStream, opts ...Option) *backend {
+func newBackend(js jetstream.JetStream, opts ...Option) *store {
 	o := options{name: DefaultBucket, prefix: DefaultPrefix, replicas: 1}
 	for _, opt := range opts {
 		opt(&o)
@@ -125,7 +126,7 @@ func newBackend(js jetstream.JetStream, opts ...Option) *backend {
 	if o.timeout <= 0 {
 		o.timeout = DefaultTimeout
 	}
-	b := &backend{options: o, api: publishPrefix(js.Options()), opens: make(chan struct{}, 1),
+	b := &store{options: o, api: publishPrefix(js.Options()), opens: make(chan struct{}, 1),
 		closing: make(chan struct{})}
 	b.js.Store(&js)
 	b.news.conn, b.news.moved = js.Conn(), make(chan struct{}, 1)
@@ -133,13 +134,13 @@ func newBackend(js jetstream.JetStream, opts ...Option) *backend {
 }
 
 // bounded returns ctx with the timeout of one call.
-func (b *backend) bounded(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+func (b *store) bounded(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, min(b.timeout, most))
 }
 
 // Close ends the waiting of clean-ups, each of which gets one more try. It closes the connection only if the backend
 // was made from a configuration.
-func (b *backend) Close() error {
+func (b *store) Close() error {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -157,7 +158,7 @@ func (b *backend) Close() error {
 }
 
 // usable returns an error if the backend was closed.
-func (b *backend) usable() error {
+func (b *store) usable() error {
 	select {
 	case <-b.closing:
 		return locker.ErrClosed
@@ -168,7 +169,7 @@ func (b *backend) usable() error {
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavailable, err) }
 
-// Acquire implements [locker.Backend].
+// Acquire implements [backend.Backend].
 //
 // A lock is only ever written over a record of a known sequence number: a free one, which is written first if there is
 // none, or one whose time is over, see sighting. The store itself has given that number to this backend, in the answer
@@ -176,13 +177,13 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavai
 // messages.
 //
 // So an attempt whose outcome is unknown can be undone for good: either it is stored, or the clean-up overwrites that
-// record, and the attempt can never be stored any more, however late it arrives. See [backend.undo].
+// record, and the attempt can never be stored any more, however late it arrives. See [store.undo].
 //
 // While the servers of a cluster connect to each other anew, a message may arrive twice. The refusal of the second one
 // may then be the answer, although the first one is stored. So a refusal proves nothing until a newer record is seen.
-func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	if err := b.usable(); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	ctx, cancel := b.bounded(ctx, req.TTL)
 	defer cancel()
@@ -214,7 +215,7 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			}
 		}
 		if err != nil && !errors.Is(err, errOther) {
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 		r, err := b.get(ctx, subject)
 		if err == nil && r.seq > doubt {
@@ -222,19 +223,19 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		}
 		switch {
 		case err != nil:
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		case r.State == foreign:
-			return locker.Grant{}, locker.ErrForeignKey
+			return backend.Grant{}, locker.ErrForeignKey
 		case r.State == held && r.Owner == req.Token: // the same request was executed before
 			return grant(r.token(), r.seq, start, req), nil
 		case r.taken() && !r.overdue:
-			return locker.Grant{}, r.heldError()
+			return backend.Grant{}, r.heldError()
 		}
 		last = r.seq
 		if look {
 			look, n = false, -1
 		} else if err := pause(ctx, n); err != nil {
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 	}
 }
@@ -262,7 +263,7 @@ func ctxError(ctx context.Context) error {
 }
 
 // undoLater undoes, in the background, an attempt that began at start and whose outcome is unknown.
-func (b *backend) undoLater(req locker.Request, last uint64, start time.Time) {
+func (b *store) undoLater(req backend.Request, last uint64, start time.Time) {
 	b.later(job{
 		do:    func(ctx context.Context) error { return b.undo(ctx, b.subject(req.Key), last, req.Token) },
 		until: start.Add(req.TTL + freeFor + b.timeout),
@@ -271,7 +272,7 @@ func (b *backend) undoLater(req locker.Request, last uint64, start time.Time) {
 
 // undo makes sure that an attempt of token to write over the record last, which was free or overdue, has no effect, now
 // or later. A nil error means that this is so.
-func (b *backend) undo(ctx context.Context, subject string, last uint64, token string) error {
+func (b *store) undo(ctx context.Context, subject string, last uint64, token string) error {
 	unlocked := record{State: free, Owner: token, ttl: freeFor}
 	for n := 0; ; n++ {
 		_, err := b.put(ctx, subject, last, unlocked)
@@ -303,15 +304,15 @@ type holding struct {
 	released bool      // a release was sent and not answered
 }
 
-func grant(token, seq uint64, start time.Time, req locker.Request) locker.Grant {
-	return locker.Grant{
+func grant(token, seq uint64, start time.Time, req backend.Request) backend.Grant {
+	return backend.Grant{
 		Fence: token, Fences: req.Fences, Private: &holding{seq: seq, since: start, ends: start.Add(req.TTL)},
 	}
 }
 
 // holdingOf returns the holding of a request. One of a caller that has lost it has no sequence number, and the record
 // is read first.
-func holdingOf(req locker.Request) *holding {
+func holdingOf(req backend.Request) *holding {
 	if h, ok := req.Private.(*holding); ok {
 		return h
 	}
@@ -350,7 +351,7 @@ func (h *holding) end() time.Time {
 // change calls write, which changes the store on the condition that the last record of the lock is still the one with
 // the number that it gets, the owner's. write returns the number of the owner's record after that, or the same one if
 // it has stored none. If the condition does not hold, change reads the record, and tries again if it is the owner's.
-func (b *backend) change(ctx context.Context, req locker.Request, write func(last uint64) (uint64, error)) error {
+func (b *store) change(ctx context.Context, req backend.Request, write func(last uint64) (uint64, error)) error {
 	h, subject := holdingOf(req), b.subject(req.Key)
 	last := h.last()
 	for n := 0; ; n++ {
@@ -397,8 +398,8 @@ func (h *holding) gone() bool {
 	return h.released
 }
 
-// Extend implements [locker.Backend].
-func (b *backend) Extend(ctx context.Context, req locker.Request) error {
+// Extend implements [backend.Backend].
+func (b *store) Extend(ctx context.Context, req backend.Request) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
@@ -420,8 +421,8 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	return err
 }
 
-// Release implements [locker.Backend].
-func (b *backend) Release(ctx context.Context, req locker.Request) error {
+// Release implements [backend.Backend].
+func (b *store) Release(ctx context.Context, req backend.Request) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
@@ -445,7 +446,7 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 }
 
 // release releases the lock. It stays taken until keepUntil, if req asks for that.
-func (b *backend) release(ctx context.Context, req locker.Request, keepUntil time.Time) error {
+func (b *store) release(ctx context.Context, req backend.Request, keepUntil time.Time) error {
 	h, subject := holdingOf(req), b.subject(req.Key)
 	err := b.change(ctx, req, func(last uint64) (uint64, error) {
 		next := record{State: free, Owner: req.Token, ttl: freeFor}
@@ -469,12 +470,12 @@ func (b *backend) release(ctx context.Context, req locker.Request, keepUntil tim
 	return err
 }
 
-// Verify implements [locker.Verifier].
+// Verify implements [backend.Verifier].
 //
 // A read would prove nothing: a leader that was cut off from its followers may answer reads for a while, although
 // another one has been elected. So Verify writes. It stores a message beside the locks, on the condition that the
 // lock's last record is the owner's. Only a leader that has a majority can store it.
-func (b *backend) Verify(ctx context.Context, req locker.Request) error {
+func (b *store) Verify(ctx context.Context, req backend.Request) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
@@ -496,7 +497,7 @@ func (b *backend) Verify(ctx context.Context, req locker.Request) error {
 }
 
 // Inspect implements [inspect.Inspector]. Remaining and Held compare the clock of this machine with that of the server.
-func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+func (b *store) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	if err := b.usable(); err != nil {
 		return inspect.Inspection{State: inspect.Unknown}, err
 	}
@@ -510,7 +511,7 @@ func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 }
 
 // ForceRelease implements [inspect.Inspector].
-func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+func (b *store) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	if err := b.usable(); err != nil {
 		return inspect.Inspection{State: inspect.Unknown}, err
 	}
@@ -546,7 +547,7 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 // RaiseFences implements inspect.FenceRaiser. A token comes from the sequence number of the message that records a
 // lock. The server raises that by one with each message, and otherwise only if it removes all messages, and so all
 // locks. So tokens that are not past yet are not raised, and the error matches errors.ErrUnsupported.
-func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
+func (b *store) RaiseFences(ctx context.Context, past uint64) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
@@ -560,11 +561,11 @@ func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
 	}
 	return fmt.Errorf("%w: tokens of NATS cannot be raised while there are locks: use a new bucket, whose tokens begin "+
 		"at the clock, or while nobody uses bucket %s, nats stream purge KV_%s --seq=%d",
-		errors.ErrUnsupported, b.name, b.name, past/locker.MaxFences+1)
+		errors.ErrUnsupported, b.name, b.name, past/backend.MaxFences+1)
 }
 
-// Notify implements [locker.Notifier].
-func (b *backend) Notify(key string, wake func()) (live func() bool, stop func()) {
+// Notify implements [backend.Notifier].
+func (b *store) Notify(key string, wake func()) (live func() bool, stop func()) {
 	var confirmed atomic.Bool
 	stop, err := b.news.listen(b.toldOf(b.subject(key)), func(s state) {
 		if s == reconnected {
@@ -584,7 +585,7 @@ func (b *backend) Notify(key string, wake func()) (live func() bool, stop func()
 }
 
 // Watch implements inspect.Watcher.
-func (b *backend) Watch(key string, changed func()) (stop func(), err error) {
+func (b *store) Watch(key string, changed func()) (stop func(), err error) {
 	return b.news.listen(b.toldOf(b.subject(key)), func(s state) {
 		if s != extended && s != overdue {
 			changed()

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/nats"
 )
 
@@ -34,7 +35,7 @@ func (s store) record(key, state string, ttl time.Duration, last uint64) uint64 
 // recordWith is record with a nonce that the test chooses.
 func (s store) recordWith(nonce, key, state string, ttl time.Duration, last uint64) uint64 {
 	s.t.Helper()
-	m := natsclient.NewMsg(s.backend.Subject(key))
+	m := natsclient.NewMsg(s.store.Subject(key))
 	m.Data = []byte(`{"owner":"dead"}`)
 	m.Header.Set("Locker-State", state)
 	m.Header.Set("Locker-Nonce", nonce)
@@ -93,7 +94,7 @@ func (w waiter) finds(want error, what string) {
 }
 
 // takes makes an attempt that succeeds, and returns the request of the owner that the waiter is then.
-func (w waiter) takes(what string) locker.Request {
+func (w waiter) takes(what string) backend.Request {
 	w.t.Helper()
 	req := request(w.key, "next")
 	g, err := w.Acquire(w.t.Context(), req)
@@ -162,12 +163,12 @@ func TestWaiterHasTheLockWhenTheTTLIsOver(t *testing.T) {
 func TestRecordsWhoseTimeIsOverAreWrittenOver(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.backend.Left(t.Context()) // creates the bucket
+	s.store.Left(t.Context()) // creates the bucket
 	for _, state := range []string{"held", "extended", "kept"} {
 		told := waits(t, nats.NewBackend(s.js), "told of "+state)
 		seq := s.record(told.key, state, soon, 0)
 		told.wakes()
-		if req := told.takes(told.key); req.Fence/locker.MaxFences <= seq {
+		if req := told.takes(told.key); req.Fence/backend.MaxFences <= seq {
 			t.Errorf("%s: token %d after the record %d", told.key, req.Fence, seq)
 		}
 		reads := waits(t, nats.NewBackend(s.js), "read of "+state)
@@ -184,7 +185,7 @@ func TestRecordsWhoseTimeIsOverAreWrittenOver(t *testing.T) {
 func TestRenewedRecordsAreNotWrittenOver(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.backend.Left(t.Context()) // creates the bucket
+	s.store.Left(t.Context()) // creates the bucket
 	w := waits(t, nats.NewBackend(s.js), "told")
 	seq := s.record(w.key, "held", soon, 0)
 	_ = s.record(w.key, "extended", keeps, seq)
@@ -197,12 +198,12 @@ func TestRenewedRecordsAreNotWrittenOver(t *testing.T) {
 	_ = s.record(w.key, "held", soon, 0)
 	w.finds(locker.ErrHeld, "before the renewal")
 	holder := request(w.key, "dead")
-	if err := s.backend.Extend(t.Context(), holder); err != nil {
+	if err := s.store.Extend(t.Context(), holder); err != nil {
 		t.Fatal(err)
 	}
 	w.wakes()
 	w.finds(locker.ErrHeld, "a waiter that was not told of the renewal")
-	if err := s.backend.Verify(t.Context(), holder); err != nil {
+	if err := s.store.Verify(t.Context(), holder); err != nil {
 		t.Errorf("the holder, after the waiter has tried: %v", err)
 	}
 }
@@ -212,7 +213,7 @@ func TestRenewedRecordsAreNotWrittenOver(t *testing.T) {
 func TestForgedMessagesTakeNoLock(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	s.backend.Left(ctx) // creates the bucket
+	s.store.Left(ctx) // creates the bucket
 	const nonce = "the nonce of the record"
 	for name, forged := range map[string]natsclient.Header{
 		"a free record":                   {"Locker-State": {"free"}, "KV-Operation": {"DEL"}},
@@ -224,7 +225,7 @@ func TestForgedMessagesTakeNoLock(t *testing.T) {
 		w := waits(t, nats.NewBackend(s.js), name)
 		seq := s.record(w.key, "held", keeps, 0)
 		w.finds(locker.ErrHeld, name+", before it")
-		m := &natsclient.Msg{Subject: strings.Replace(s.backend.Subject(w.key), "$KV.", "locker.v2.", 1), Header: forged}
+		m := &natsclient.Msg{Subject: strings.Replace(s.store.Subject(w.key), "$KV.", "locker.v2.", 1), Header: forged}
 		m.Header.Set("Nats-Sequence", strconv.FormatUint(seq+1, 10))
 		if err := s.js.Conn().PublishMsg(m); err != nil {
 			t.Fatal(err)
@@ -244,14 +245,14 @@ func TestForgedMessagesTakeNoLock(t *testing.T) {
 func TestTheTimeOfARecordBeginsWhenItIsSent(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	s.backend.Left(ctx) // creates the bucket
+	s.store.Left(ctx) // creates the bucket
 	const ttl = time.Second
 	for _, nonce := range []string{"", "guessed", "the right one"} {
 		for n := 0; ; n++ { // until the machine does not stand still
 			w := waits(t, nats.NewBackend(s.js), fmt.Sprint(nonce, n))
 			seq := s.record(w.key, "held", keeps, 0)
 			w.finds(locker.ErrHeld, nonce+", before the announcement")
-			m := natsclient.NewMsg(strings.Replace(s.backend.Subject(w.key), "$KV.", "locker.v2.", 1))
+			m := natsclient.NewMsg(strings.Replace(s.store.Subject(w.key), "$KV.", "locker.v2.", 1))
 			m.Header.Set("Locker-State", "extended")
 			m.Header.Set("Locker-TTL", strconv.Itoa(int(ttl.Milliseconds())))
 			m.Header.Set("Nats-Sequence", strconv.FormatUint(seq+1, 10))
@@ -325,7 +326,7 @@ func TestRenewalAfterTheNextHolderIsRefused(t *testing.T) {
 	w.finds(locker.ErrHeld, "while the holder has the lock")
 	w.wakes()
 	next := w.takes("when its time is over")
-	if err := s.backend.PutHeld(ctx, "k", g.Fence/locker.MaxFences, "holder"); !errors.Is(err, nats.ErrOther) {
+	if err := s.store.PutHeld(ctx, "k", g.Fence/backend.MaxFences, "holder"); !errors.Is(err, nats.ErrOther) {
 		t.Errorf("a renewal that arrives late: %v", err)
 	}
 	var lost *locker.NotHeldError
@@ -345,7 +346,7 @@ func TestRenewalAfterTheNextHolderIsRefused(t *testing.T) {
 func TestAttemptsOverSuchRecordsAreUndone(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	s.backend.Left(ctx) // creates the bucket
+	s.store.Left(ctx) // creates the bucket
 	for _, arrives := range []bool{true, false} {
 		b := nats.NewBackend(meddler{
 			JetStream: s.js,
@@ -366,7 +367,7 @@ func TestAttemptsOverSuchRecordsAreUndone(t *testing.T) {
 		next := nats.New(s.js)
 		becomesFree(t, next, w.key)
 		_ = next.Close()
-		if err := s.backend.PutHeld(ctx, w.key, seq, "next"); !errors.Is(err, nats.ErrOther) {
+		if err := s.store.PutHeld(ctx, w.key, seq, "next"); !errors.Is(err, nats.ErrOther) {
 			t.Errorf("%s: the attempt once more: %v", w.key, err)
 		}
 	}
@@ -376,7 +377,7 @@ func TestAttemptsOverSuchRecordsAreUndone(t *testing.T) {
 func TestAttemptsOverSuchRecordsAreRepeated(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.backend.Left(t.Context()) // creates the bucket
+	s.store.Left(t.Context()) // creates the bucket
 	var refused atomic.Bool
 	w := waits(t, nats.NewBackend(meddler{
 		JetStream: s.js,
@@ -396,7 +397,7 @@ func TestAttemptsOverSuchRecordsAreRepeated(t *testing.T) {
 func TestTimeCountsFromTheAnswer(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.backend.Left(t.Context()) // creates the bucket
+	s.store.Left(t.Context()) // creates the bucket
 	const ttl = 3 * time.Second
 	sent, stored := make(chan struct{}, 1), make(chan struct{})
 	w := waits(t, nats.NewBackend(meddler{
@@ -426,7 +427,7 @@ func TestTimeCountsFromTheAnswer(t *testing.T) {
 func TestSightingsEndWithTheConnection(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.backend.Left(t.Context()) // creates the bucket
+	s.store.Left(t.Context()) // creates the bucket
 	const ttl = 2 * time.Second
 	for n := range 5 {
 		w := waits(t, nats.NewBackend(s.connect(t)), fmt.Sprint("k", n))
@@ -449,7 +450,7 @@ func TestSightingsEndWithTheConnection(t *testing.T) {
 func TestRecordsWithoutATTLStay(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.backend.Left(t.Context()) // creates the bucket
+	s.store.Left(t.Context()) // creates the bucket
 	w := waits(t, nats.NewBackend(s.js), "k")
 	_ = s.record(w.key, "held", 0, 0)
 	for range 2 {
@@ -463,14 +464,14 @@ func TestRecordsHaveTheirTTL(t *testing.T) {
 	s, ctx := start(t), t.Context()
 	req := request("k", "holder")
 	req.TTL = 10*time.Second + 1
-	g, err := s.backend.Acquire(ctx, req)
+	g, err := s.store.Acquire(ctx, req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	nonces := map[string]bool{"": true}
 	is := func(what string, least, most int) {
 		t.Helper()
-		m, err := s.stream().GetLastMsgForSubject(ctx, s.backend.Subject("k"))
+		m, err := s.stream().GetLastMsgForSubject(ctx, s.store.Subject("k"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -486,17 +487,17 @@ func TestRecordsHaveTheirTTL(t *testing.T) {
 	}
 	is("a lock", 10_001, 10_001)
 	req.Fence, req.Private, req.TTL = g.Fence, g.Private, time.Second
-	if err := s.backend.Extend(ctx, req); err != nil {
+	if err := s.store.Extend(ctx, req); err != nil {
 		t.Fatal(err)
 	}
 	is("an extension that must not shorten the lock", 1000, 10_001)
 	req.TTL = 20 * time.Second
-	if err := s.backend.Extend(ctx, req); err != nil {
+	if err := s.store.Extend(ctx, req); err != nil {
 		t.Fatal(err)
 	}
 	is("an extension", 20_000, 20_000)
 	req.Keep = 5 * time.Second
-	if err := s.backend.Release(ctx, req); err != nil {
+	if err := s.store.Release(ctx, req); err != nil {
 		t.Fatal(err)
 	}
 	is("a lock that is kept", 1, 5000)
@@ -536,7 +537,7 @@ func TestRenewalDoesNotShortenAnExtensionUnderWay(t *testing.T) {
 	if err := <-extended; err != nil {
 		t.Fatal(err)
 	}
-	m, err := s.stream().GetLastMsgForSubject(ctx, s.backend.Subject(req.Key))
+	m, err := s.stream().GetLastMsgForSubject(ctx, s.store.Subject(req.Key))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,11 +13,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/nats"
 )
 
-func request(key, token string) locker.Request {
-	return locker.Request{Key: key, Token: token, TTL: time.Minute}
+func request(key, token string) backend.Request {
+	return backend.Request{Key: key, Token: token, TTL: time.Minute}
 }
 
 // Different keys have different subjects, whose parts are what servers and key-value clients accept.
@@ -65,7 +66,7 @@ func TestUndoIsForGood(t *testing.T) {
 		if err := arrive(); !errors.Is(err, nats.ErrOther) {
 			t.Errorf("the attempt after its undoing, stored before: %v: %v", before, err)
 		}
-		if _, err := s.backend.Acquire(ctx, request(key, "next")); err != nil {
+		if _, err := s.store.Acquire(ctx, request(key, "next")); err != nil {
 			t.Errorf("the next owner: %v", err)
 		}
 		if err := b.Undo(ctx, key, last, "late"); err != nil {
@@ -134,7 +135,7 @@ func twice(m *natsclient.Msg, send func() (*jetstream.PubAck, error)) (*jetstrea
 func TestRefusedAttemptsAreUndone(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	if _, err := s.backend.PutFree(ctx, "before", 10*time.Second); err != nil { // creates the bucket
+	if _, err := s.store.PutFree(ctx, "before", 10*time.Second); err != nil { // creates the bucket
 		t.Fatal(err)
 	}
 	next := locker.NewClient(nats.NewBackend(s.js))
@@ -171,7 +172,8 @@ func TestRefusedAttemptsAreUndone(t *testing.T) {
 		if _, err := one.Acquire(ctx, request(key("one"), "a")); !errors.Is(err, locker.ErrUnavailable) {
 			t.Fatalf("one, refused with %d: %v", code, err)
 		}
-		_, err := many.AcquireMany(ctx, []locker.Request{request(key("many"), "b"), request(key("more"), "c")}, locker.Choice{})
+		two := []backend.Request{request(key("many"), "b"), request(key("more"), "c")}
+		_, err := many.AcquireMany(ctx, two, backend.Choice{})
 		if !errors.Is(err, locker.ErrUnavailable) {
 			t.Fatalf("many, refused with %d: %v", code, err)
 		}
@@ -201,10 +203,10 @@ func becomesFree(t *testing.T, next *locker.Client, key string) {
 func TestAcquireExpectsANumber(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	if _, err := s.backend.Acquire(ctx, request("k", "a")); err != nil {
+	if _, err := s.store.Acquire(ctx, request("k", "a")); err != nil {
 		t.Fatal(err)
 	}
-	m, err := s.stream().GetLastMsgForSubject(ctx, s.backend.Subject("k"))
+	m, err := s.stream().GetLastMsgForSubject(ctx, s.store.Subject("k"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +304,7 @@ func TestBucketsWhoseTokensCouldFall(t *testing.T) {
 func TestBucketsWithTooFewReplicas(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	if _, err := s.backend.Acquire(ctx, request("k", "a")); err != nil { // creates the bucket
+	if _, err := s.store.Acquire(ctx, request("k", "a")); err != nil { // creates the bucket
 		t.Fatal(err)
 	}
 	_, err := nats.NewBackend(s.js, nats.Replicas(3)).Acquire(ctx, request("l", "a"))

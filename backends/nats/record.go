@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 )
 
@@ -84,11 +85,11 @@ func (r record) heldError() *locker.HeldError {
 
 // firstToken returns the first of the fencing tokens that a sequence number owns. Nothing but the number is needed for
 // that, so a client that does not know yet that the bucket was deleted and created again draws the right ones.
-func firstToken(seq uint64) uint64 { return seq * locker.MaxFences }
+func firstToken(seq uint64) uint64 { return seq * backend.MaxFences }
 
 // maxSeq is the greatest number of a free record over which a lock is written. So tokens are below 2⁵³, as Lua and
 // JavaScript need them: within the ten seconds of a free record, no server stores 2³⁰ messages.
-const maxSeq = 1<<53/locker.MaxFences - 1<<30
+const maxSeq = 1<<53/backend.MaxFences - 1<<30
 
 var errSpent = fmt.Errorf("%w: the tokens of the bucket are at 2⁵³: use another bucket", locker.ErrUnavailable)
 
@@ -148,7 +149,7 @@ func read(m *jetstream.RawStreamMsg) record {
 
 // get reads the last record of a subject from the leader. Its state is free, and its sequence number 0, if there is
 // none.
-func (b *backend) get(ctx context.Context, subject string) (record, error) {
+func (b *store) get(ctx context.Context, subject string) (record, error) {
 	s, err := b.open(ctx)
 	if err != nil {
 		return record{}, err
@@ -175,7 +176,7 @@ var errOld = errors.New("a server that is no longer the leader has answered with
 // by its clock while a change of the record is on its way to the other servers. That change is stored if these servers
 // come back. So an older record is an error, and if there is none, settled stores a free one, which only a leader with
 // a majority can do. It returns errOther if another change was stored meanwhile, or is on its way.
-func (b *backend) settled(ctx context.Context, subject string, last uint64) (record, error) {
+func (b *store) settled(ctx context.Context, subject string, last uint64) (record, error) {
 	r, err := b.get(ctx, subject)
 	switch {
 	case err != nil:
@@ -205,7 +206,7 @@ const (
 
 // put stores r if the last message on subject has the sequence number last; 0 means that there is none. It returns the
 // sequence number of r.
-func (b *backend) put(ctx context.Context, subject string, last uint64, r record) (uint64, error) {
+func (b *store) put(ctx context.Context, subject string, last uint64, r record) (uint64, error) {
 	if r.State == held && last > maxSeq {
 		return 0, errSpent
 	}
@@ -215,7 +216,7 @@ func (b *backend) put(ctx context.Context, subject string, last uint64, r record
 }
 
 // publish sends a message that is to be stored in the bucket, and returns its sequence number.
-func (b *backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error) {
+func (b *store) publish(ctx context.Context, m *natsclient.Msg) (uint64, error) {
 	s, err := b.open(ctx)
 	if err != nil {
 		return 0, err
@@ -237,7 +238,7 @@ func (b *backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error
 }
 
 // failed converts an error of the client library, of a request that was sent at start.
-func (b *backend) failed(start time.Time, err error) error {
+func (b *store) failed(start time.Time, err error) error {
 	b.reach.miss(start)
 	if errors.Is(err, natsclient.ErrConnectionClosed) {
 		b.bucket.Store(nil) // it belongs to that connection
@@ -304,7 +305,7 @@ func encode(key string) string {
 const probeKey = "=verify"
 
 // subject returns the subject of the messages about a lock.
-func (b *backend) subject(key string) string { return b.subjects() + encode(b.prefix+key) }
+func (b *store) subject(key string) string { return b.subjects() + encode(b.prefix+key) }
 
 // publishPrefix is what comes before a subject of the bucket when a message is published on it. A JetStream in another
 // domain, or of another account, is reached by a prefix before all subjects of its API. A message that is published
@@ -321,7 +322,7 @@ func publishPrefix(o jetstream.JetStreamOptions) string {
 }
 
 // subjects is what the subjects of the bucket begin with.
-func (b *backend) subjects() string { return "$KV." + b.name + "." }
+func (b *store) subjects() string { return "$KV." + b.name + "." }
 
 // format is the version of what a bucket means: how many tokens a sequence number owns, and what messages say. Buckets
 // of version 1 were told of without a version, on locker.BUCKET.>, until shortly before the first release.
@@ -330,10 +331,10 @@ const format = "v2"
 // told is what the subjects begin with on which the server tells of stored messages. They are in the settings of the
 // bucket, and have its version. So programs that know another version refuse the bucket, also those that look for none:
 // see misfit.
-func (b *backend) told() string { return "locker." + format + "." + b.name + "." }
+func (b *store) told() string { return "locker." + format + "." + b.name + "." }
 
 // toldOf returns the subject on which the server tells of the messages stored on subject.
-func (b *backend) toldOf(subject string) string {
+func (b *store) toldOf(subject string) string {
 	return b.told() + strings.TrimPrefix(subject, b.subjects())
 }
 

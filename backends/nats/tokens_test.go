@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/nats"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	take := func(b *nats.Backend, token string, fences int) locker.Grant {
+	take := func(b *nats.Backend, token string, fences int) backend.Grant {
 		t.Helper()
 		req := request("k", token)
 		req.Fences = fences
@@ -29,14 +30,14 @@ func TestTokens(t *testing.T) {
 		}
 		return g
 	}
-	before := uint64(time.Now().UnixMicro()) - locker.MaxFences
+	before := uint64(time.Now().UnixMicro()) - backend.MaxFences
 	a, b := nats.NewBackend(s.js), nats.NewBackend(s.connect(t))
 	first := take(a, "a", 1)
 	if now := uint64(time.Now().UnixMicro()); first.Fence < before || first.Fence > now || first.Fences != 1 {
 		t.Errorf("expected one token from %d to %d, seen %d from %d on", before, now, first.Fences, first.Fence)
 	}
-	second := take(b, "b", locker.MaxFences)
-	if n := second.Fence - first.Fence; n == 0 || n%locker.MaxFences != 0 || second.Fences != locker.MaxFences {
+	second := take(b, "b", backend.MaxFences)
+	if n := second.Fence - first.Fence; n == 0 || n%backend.MaxFences != 0 || second.Fences != backend.MaxFences {
 		t.Errorf("expected a block of tokens, seen %d from %d on after %d", second.Fences, second.Fence, first.Fence)
 	}
 
@@ -44,11 +45,11 @@ func TestTokens(t *testing.T) {
 	if err := s.js.DeleteStream(ctx, "KV_"+nats.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
-	s.backend.Left(ctx)
+	s.store.Left(ctx)
 	last := second
 	for range 2 {
 		for name, b := range map[string]*nats.Backend{"a": a, "b": b, "new": nats.NewBackend(s.js)} {
-			g := take(b, name, locker.MaxFences)
+			g := take(b, name, backend.MaxFences)
 			if g.Fence <= last.Fence+uint64(last.Fences)-1 || g.Fence > uint64(time.Now().UnixMicro())+1_000_000 {
 				t.Errorf("in a new bucket: token %d of %s after %d", g.Fence, name, last.Fence)
 			}
@@ -61,12 +62,12 @@ func TestTokens(t *testing.T) {
 func TestRaiseFences(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	b := s.backend
+	b := s.store
 	first, err := b.Acquire(ctx, request("k", "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, past := range []uint64{0, first.Fence, first.Fence + locker.MaxFences - 1} {
+	for _, past := range []uint64{0, first.Fence, first.Fence + backend.MaxFences - 1} {
 		if err := b.RaiseFences(ctx, past); err != nil {
 			t.Errorf("tokens are past %d already: expected no error, seen %v", past, err)
 		}
@@ -75,7 +76,7 @@ func TestRaiseFences(t *testing.T) {
 	if err := b.RaiseFences(ctx, past); !errors.Is(err, errors.ErrUnsupported) {
 		t.Fatalf("RaiseFences past %d: expected ErrUnsupported, seen %v", past, err)
 	}
-	if err := s.stream().Purge(ctx, jetstream.WithPurgeSequence(past/locker.MaxFences+1)); err != nil {
+	if err := s.stream().Purge(ctx, jetstream.WithPurgeSequence(past/backend.MaxFences+1)); err != nil {
 		t.Fatal(err)
 	}
 	second, err := b.Acquire(ctx, request("k", "b"))
@@ -92,8 +93,8 @@ func TestRaiseFences(t *testing.T) {
 	if g, err := b.Acquire(ctx, request("k", "c")); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("tokens of 2⁵³ and more: expected ErrUnavailable, seen %v and token %d", err, g.Fence)
 	}
-	reqs := []locker.Request{request("x", "c"), request("y", "c")}
-	if _, err := b.AcquireMany(ctx, reqs, locker.Choice{}); !errors.Is(err, locker.ErrUnavailable) {
+	reqs := []backend.Request{request("x", "c"), request("y", "c")}
+	if _, err := b.AcquireMany(ctx, reqs, backend.Choice{}); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("several tokens of 2⁵³ and more: expected ErrUnavailable, seen %v", err)
 	}
 }

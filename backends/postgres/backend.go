@@ -14,12 +14,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 )
 
-// backend is the store of locks behind a Client of [New]. It implements locker.Backend, locker.Queuer, locker.Verifier,
-// locker.Binder, locker.ManyAcquirer, locker.Capable, inspect.Inspector and inspect.FenceRaiser.
-type backend struct {
+// store is the store of locks behind a Client of [New]. It implements backend.Backend, backend.Queuer,
+// backend.Verifier, backend.Binder, backend.ManyAcquirer, backend.Capable, inspect.Inspector and inspect.FenceRaiser.
+type store struct {
 	options
 	pool    *pgxpool.Pool
 	sql     statements
@@ -42,10 +43,10 @@ type backend struct {
 }
 
 // newBackend returns what [New] makes a Client of.
-func newBackend(pool *pgxpool.Pool, opts ...Option) *backend {
+func newBackend(pool *pgxpool.Pool, opts ...Option) *store {
 	o := newOptions(opts)
-	b := &backend{
-		options: o, pool: pool, sql: newStatements(o.schema), channel: "locker_" + locker.NewToken(),
+	b := &store{
+		options: o, pool: pool, sql: newStatements(o.schema), channel: "locker_" + backend.NewToken(),
 		waiting: make(map[string]chan bool),
 	}
 	b.open, b.shut = context.WithCancel(context.Background())
@@ -55,7 +56,7 @@ func newBackend(pool *pgxpool.Pool, opts ...Option) *backend {
 }
 
 // enter begins a call. The caller must call background.Done when it ends.
-func (b *backend) enter() error {
+func (b *store) enter() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -70,7 +71,7 @@ const closeGrace = time.Second
 
 // Close ends the waiting calls and the background work. What an attempt has left in the store and could not be undone
 // by then ends with its TTL.
-func (b *backend) Close() error {
+func (b *store) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
@@ -89,7 +90,7 @@ func (b *backend) Close() error {
 const maxName = 1024
 
 // name returns the name of the row for a key. A long name ends with a hash instead of its rest.
-func (b *backend) name(key string) []byte {
+func (b *store) name(key string) []byte {
 	name := []byte(b.prefix + key)
 	if len(name) <= maxName {
 		return name
@@ -124,10 +125,10 @@ func (a *attempt) set(fence, remaining *int64, label *string) {
 	}
 }
 
-// Acquire implements [locker.Backend].
-func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+// Acquire implements [backend.Backend].
+func (b *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	if err := b.enter(); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	defer b.background.Done()
 	name := b.name(req.Key)
@@ -136,15 +137,15 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	switch {
 	case err != nil:
 		b.undo(name, req.Token, "", req.TTL, err)
-		return locker.Grant{}, unavailable(err)
+		return backend.Grant{}, unavailable(err)
 	case a.fence == 0:
-		return locker.Grant{}, &a.held
+		return backend.Grant{}, &a.held
 	}
-	return locker.Grant{Fence: a.fence, Fences: req.Fences}, nil
+	return backend.Grant{Fence: a.fence, Fences: req.Fences}, nil
 }
 
-// Extend implements [locker.Backend].
-func (b *backend) Extend(ctx context.Context, req locker.Request) error {
+// Extend implements [backend.Backend].
+func (b *store) Extend(ctx context.Context, req backend.Request) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
@@ -162,13 +163,13 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	return notHeld(was)
 }
 
-// Capabilities implements [locker.Capable].
-func (b *backend) Capabilities() locker.Capabilities {
-	return locker.Capabilities{AnswersWanted: true, Some: true}
+// Capabilities implements [backend.Capable].
+func (b *store) Capabilities() backend.Capabilities {
+	return backend.Capabilities{AnswersWanted: true, Some: true}
 }
 
-// Release implements [locker.Backend].
-func (b *backend) Release(ctx context.Context, req locker.Request) error {
+// Release implements [backend.Backend].
+func (b *store) Release(ctx context.Context, req backend.Request) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
@@ -191,8 +192,8 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	return notHeld(was)
 }
 
-// Verify implements [locker.Verifier].
-func (b *backend) Verify(ctx context.Context, req locker.Request) error {
+// Verify implements [backend.Verifier].
+func (b *store) Verify(ctx context.Context, req backend.Request) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
@@ -204,9 +205,9 @@ func (b *backend) Verify(ctx context.Context, req locker.Request) error {
 	return notHeld(was)
 }
 
-// Bind implements [locker.Binder], for the transaction of a call of [InTx]. It takes effect while the lock's row
+// Bind implements [backend.Binder], for the transaction of a call of [InTx]. It takes effect while the lock's row
 // belongs to the owner of the grant, whichever lease has it.
-func (b *backend) Bind(ctx context.Context, req locker.Request, to any) error {
+func (b *store) Bind(ctx context.Context, req backend.Request, to any) error {
 	tx, ok := to.(*transaction)
 	if !ok {
 		return errors.ErrUnsupported
@@ -221,11 +222,11 @@ const maxStep = 64
 
 var errStep = fmt.Errorf("more than %d locks are not acquired in one step: %w", maxStep, errors.ErrUnsupported)
 
-// AcquireMany implements [locker.ManyAcquirer], in one transaction, for up to 64 locks. If the answer depends on other
+// AcquireMany implements [backend.ManyAcquirer], in one transaction, for up to 64 locks. If the answer depends on other
 // transactions that are changing some of the locks, it takes a second one, which waits for those.
-func (b *backend) AcquireMany(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) ([]*locker.Grant, error) {
+func (b *store) AcquireMany(
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) ([]*backend.Grant, error) {
 	n := cmp.Or(c.N, len(reqs))
 	if len(reqs) > maxStep {
 		return nil, errStep
@@ -279,10 +280,10 @@ func (b *backend) AcquireMany(
 	case a.fences == nil:
 		return nil, &locker.HeldError{}
 	}
-	grants := make([]*locker.Grant, len(reqs))
+	grants := make([]*backend.Grant, len(reqs))
 	for i, fence := range a.fences {
 		if fence != nil {
-			grants[i] = &locker.Grant{Fence: uint64(*fence)}
+			grants[i] = &backend.Grant{Fence: uint64(*fence)}
 		}
 	}
 	return grants, nil
@@ -309,7 +310,7 @@ func inspection(row pgx.Row, before ...any) (inspect.Inspection, error) {
 }
 
 // Inspect implements [inspect.Inspector].
-func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+func (b *store) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	unknown := inspect.Inspection{State: inspect.Unknown}
 	if err := b.enter(); err != nil {
 		return unknown, err
@@ -324,7 +325,7 @@ func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 }
 
 // ForceRelease implements [inspect.Inspector].
-func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+func (b *store) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	unknown := inspect.Inspection{State: inspect.Unknown}
 	if err := b.enter(); err != nil {
 		return unknown, err
@@ -350,7 +351,7 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 
 // RaiseFences implements [inspect.FenceRaiser], for the locks of the schema. It waits until the grants that are under
 // way have ended.
-func (b *backend) RaiseFences(ctx context.Context, past uint64) error {
+func (b *store) RaiseFences(ctx context.Context, past uint64) error {
 	if err := b.enter(); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/steady"
@@ -209,7 +210,7 @@ func testSilentConnectionsLoseNoLock(t *testing.T, s *pgtest.Server) {
 			t.Cleanup(p.Close)
 			b := postgres.NewBackend(p, postgres.Prefix(newPrefix()), postgres.Timeout(time.Minute))
 			t.Cleanup(func() { _ = b.Close() })
-			req := locker.Request{Key: "k", Token: "token", TTL: 12 * time.Second}
+			req := backend.Request{Key: "k", Token: "token", TTL: 12 * time.Second}
 			g, err := b.Acquire(t.Context(), req)
 			must(t, "Acquire", err)
 			req.Fence, req.Private = g.Fence, g.Private
@@ -252,13 +253,13 @@ func TestManyLocksSpareTheLockTable(t *testing.T) {
 	s := migrated(t, "max_connections=20", "max_locks_per_transaction=10", "max_worker_processes=0",
 		"autovacuum_max_workers=1")
 	b := postgres.NewBackend(pool(t, s.URL("postgres")))
-	var reqs []locker.Request
+	var reqs []backend.Request
 	for i := range 65 {
-		reqs = append(reqs, locker.Request{Key: fmt.Sprint(i), Token: fmt.Sprint("token", i), TTL: time.Minute})
+		reqs = append(reqs, backend.Request{Key: fmt.Sprint(i), Token: fmt.Sprint("token", i), TTL: time.Minute})
 	}
-	_, err := b.AcquireMany(t.Context(), reqs, locker.Choice{})
+	_, err := b.AcquireMany(t.Context(), reqs, backend.Choice{})
 	wantErr(t, "AcquireMany of 65 locks", err, errors.ErrUnsupported)
-	grants, err := b.AcquireMany(t.Context(), reqs[:64], locker.Choice{})
+	grants, err := b.AcquireMany(t.Context(), reqs[:64], backend.Choice{})
 	must(t, "AcquireMany of 64 locks", err)
 	if len(grants) != 64 {
 		t.Errorf("got %d grants of 64 locks", len(grants))

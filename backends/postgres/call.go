@@ -15,7 +15,7 @@ import (
 // interrupted is lost, and contexts end often. There are never more such requests than connections. Call it between
 // enter and background.Done.
 func request[T any](
-	ctx context.Context, b *backend, read func(row pgx.Row) (T, error), sql string, args ...any,
+	ctx context.Context, b *store, read func(row pgx.Row) (T, error), sql string, args ...any,
 ) (T, error) {
 	var none, value T
 	if b.invalid != nil {
@@ -45,7 +45,7 @@ func request[T any](
 // exchange sends a statement over conn, which it gives back to the pool, and reads its row. It does not end with ctx.
 // If no answer comes within limit, the connection is lost.
 func exchange[T any](
-	ctx context.Context, b *backend, limit time.Duration, conn *pgxpool.Conn, read func(row pgx.Row) (T, error),
+	ctx context.Context, b *store, limit time.Duration, conn *pgxpool.Conn, read func(row pgx.Row) (T, error),
 	sql string, args ...any,
 ) (T, error) {
 	defer conn.Release()
@@ -63,7 +63,7 @@ func exchange[T any](
 // It returns when ctx ends, but its deadline is not for the pool. The pool asks a connection that was idle whether it
 // is there, and closes it if no answer comes by the deadline. So each call with a short one would cost a connection of
 // a server that is slow, and make it slower.
-func (b *backend) connection(ctx context.Context, limit time.Duration) (*pgxpool.Conn, error) {
+func (b *store) connection(ctx context.Context, limit time.Duration) (*pgxpool.Conn, error) {
 	taking, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
@@ -79,7 +79,7 @@ func (b *backend) connection(ctx context.Context, limit time.Duration) (*pgxpool
 }
 
 // crowded adds to err, of a request that has waited for a connection, that all of the pool were in use, if they were.
-func (b *backend) crowded(err error) error {
+func (b *store) crowded(err error) error {
 	if all := b.pool.Stat(); b.ctx.Err() == nil && all.AcquiredConns() >= all.MaxConns() {
 		return fmt.Errorf("all %d connections of the pool were in use: if the server answers, give locks a pool of their "+
 			"own, or raise pool_max_conns: %w", all.MaxConns(), err)
@@ -94,7 +94,7 @@ const resetInterval = time.Second
 // leave closes all connections of the pool if err says that the server takes no writes. The server was made a standby,
 // or the name or the address leads to another one now, and connections that exist would stay for up to an hour.
 // Connections that are in use are closed when they are released.
-func (b *backend) leave(err error) {
+func (b *store) leave(err error) {
 	if !standby[code(err)] {
 		return
 	}
@@ -121,7 +121,7 @@ const answerGrace = 300 * time.Millisecond
 
 // outcome returns how a request that returned err has ended. It waits for the answer, for the timeout at most. If no
 // answer comes within answerGrace after Close has begun, outcome returns err.
-func (b *backend) outcome(err error) error {
+func (b *store) outcome(err error) error {
 	var l *left
 	if !errors.As(err, &l) {
 		return err
@@ -151,13 +151,13 @@ const (
 )
 
 // later is repeat in the background. Call it between enter and background.Done.
-func (b *backend) later(limit time.Duration, f func(ctx context.Context) error) {
+func (b *store) later(limit time.Duration, f func(ctx context.Context) error) {
 	b.background.Go(func() { _ = b.repeat(limit, f) })
 }
 
 // repeat calls f until it succeeds, until limit has passed, or until Close. It returns the last error. Errors that the
 // server answers end with time, too: a request that had to wait for another one for too long, or a disk that is full.
-func (b *backend) repeat(limit time.Duration, f func(ctx context.Context) error) error {
+func (b *store) repeat(limit time.Duration, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(b.ctx, limit)
 	defer cancel()
 	for pause := minRetry; ; pause = min(2*pause, maxRetry) {
@@ -186,7 +186,7 @@ const placeRetries = time.Minute
 // empty. err is what the last request of the attempt has returned. Most requests whose callers leave are answered soon
 // after that. Then no request of the attempt can arrive any more, and undo leaves no note of it in the store. A lock
 // ends with its TTL, and a place does not.
-func (b *backend) undo(name []byte, token, ticket string, ttl time.Duration, err error) {
+func (b *store) undo(name []byte, token, ticket string, ttl time.Duration, err error) {
 	limit := ttl
 	if ticket != "" {
 		limit = max(ttl, placeRetries)

@@ -4,7 +4,7 @@ import (
 	"path"
 	"testing"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/pgtest"
@@ -86,7 +86,7 @@ func testConformance(t *testing.T, shared *pgtest.Server) {
 			direct := pool(t, s.URL("postgres"))
 			relay := pgtest.NewRelay(t, s)
 			store := conformance.Store{
-				Open: func() locker.Backend {
+				Open: func() backend.Backend {
 					return postgres.NewBackend(pool(t, relay.URL("postgres")), postgres.Prefix(prefix))
 				},
 				Delete: func(key string) {

@@ -43,7 +43,7 @@ var functions = []string{
 }
 
 // Examine implements [inspect.Examiner].
-func (b *backend) Examine(ctx context.Context) []inspect.Finding {
+func (b *store) Examine(ctx context.Context) []inspect.Finding {
 	if b.enter() != nil {
 		return nil
 	}

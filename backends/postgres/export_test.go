@@ -1,7 +1,7 @@
 package postgres
 
 // Backend is what New makes a Client of.
-type Backend = backend
+type Backend = store
 
 // NewBackend makes one.
 var NewBackend = newBackend

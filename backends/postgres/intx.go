@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // InTx lets tx be committed only while nobody else has been granted the lock of lease. It is the strongest form of
@@ -70,7 +71,7 @@ type transaction struct {
 	query query
 }
 
-func (tx *transaction) verify(ctx context.Context, b *backend, req locker.Request) error {
+func (tx *transaction) verify(ctx context.Context, b *store, req backend.Request) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	was, err := tx.query(ctx, b.sql.inTx, b.name(req.Key), req.Token, int64(req.Fence),

@@ -53,7 +53,7 @@ type joiner struct {
 	timeout time.Duration
 	most    int // connections that there can be
 	alone   func(ctx context.Context, c *change) (owner string, err error)
-	crowded func(err error) error // see backend.crowded
+	crowded func(err error) error // see store.crowded
 
 	mu         sync.Mutex
 	waiting    []*change // that no sender has taken
@@ -208,7 +208,7 @@ func settle(all []*change, owners []*string, err error) {
 
 // joins returns what sends changes of one kind. one is the statement for one of them, with the arguments args, and some
 // is that for several, whose arguments are columns.
-func (b *backend) joins(one, some string, args func(c *change) []any, columns func(all []*change) []any) *joiner {
+func (b *store) joins(one, some string, args func(c *change) []any, columns func(all []*change) []any) *joiner {
 	return &joiner{
 		tasks:   &b.background,
 		timeout: b.timeout,
@@ -228,7 +228,7 @@ func (b *backend) joins(one, some string, args func(c *change) []any, columns fu
 }
 
 // send sends changes over conn, which it gives back to the pool.
-func (b *backend) send(
+func (b *store) send(
 	conn *pgxpool.Conn, all []*change, one, some string, args func(c *change) []any, columns func(all []*change) []any,
 ) ([]*string, error) {
 	switch len(all) {
@@ -247,7 +247,7 @@ func (b *backend) send(
 }
 
 // joinsExtensions returns what sends extensions.
-func (b *backend) joinsExtensions() *joiner {
+func (b *store) joinsExtensions() *joiner {
 	return b.joins(b.sql.extend, b.sql.extendSome,
 		func(c *change) []any { return []any{c.name, c.token, c.ttl, c.asks} },
 		func(all []*change) []any {
@@ -260,7 +260,7 @@ func (b *backend) joinsExtensions() *joiner {
 }
 
 // joinsReleases returns what sends releases that do not keep the lock.
-func (b *backend) joinsReleases() *joiner {
+func (b *store) joinsReleases() *joiner {
 	return b.joins(b.sql.release, b.sql.releaseSome,
 		func(c *change) []any { return []any{c.name, c.token, int64(0)} }, columnsOf)
 }

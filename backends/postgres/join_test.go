@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/rwlock"
@@ -47,7 +48,7 @@ func testExclusiveLockIsCheap(t *testing.T, s *pgtest.Server) {
 // together makes requests for many locks, which are acquired, and then a call for each at the same time.
 type together struct {
 	b    *postgres.Backend
-	reqs []locker.Request
+	reqs []backend.Request
 }
 
 func acquireTogether(t *testing.T, s *pgtest.Server, prefix string) *together {
@@ -55,14 +56,14 @@ func acquireTogether(t *testing.T, s *pgtest.Server, prefix string) *together {
 	g := &together{b: postgres.NewBackend(pool(t, s.URL("postgres")+"&pool_max_conns=2"), postgres.Prefix(prefix))}
 	t.Cleanup(func() { must(t, "Close", g.b.Close()) })
 	for i := range 64 {
-		g.reqs = append(g.reqs, locker.Request{Key: fmt.Sprintf("%02d", i), Token: locker.NewToken(), TTL: time.Hour})
+		g.reqs = append(g.reqs, backend.Request{Key: fmt.Sprintf("%02d", i), Token: backend.NewToken(), TTL: time.Hour})
 	}
-	_, err := g.b.AcquireMany(t.Context(), g.reqs, locker.Choice{})
+	_, err := g.b.AcquireMany(t.Context(), g.reqs, backend.Choice{})
 	must(t, "AcquireMany", err)
 	return g
 }
 
-func (g *together) call(f func(i int, req locker.Request) error) []error {
+func (g *together) call(f func(i int, req backend.Request) error) []error {
 	errs := make([]error, len(g.reqs))
 	var all sync.WaitGroup
 	for i, req := range g.reqs {
@@ -105,7 +106,7 @@ func testJoinedOutcomes(t *testing.T, s *pgtest.Server) {
 	var told []int
 	for tries := 0; tries < 9 && len(told) == 0; tries++ { // the server counts a waiter for three seconds
 		run(t, p, seen, prefix)
-		check("Extend", g.call(func(i int, req locker.Request) error {
+		check("Extend", g.call(func(i int, req backend.Request) error {
 			req.Wanted = func() {
 				mu.Lock()
 				defer mu.Unlock()
@@ -117,7 +118,7 @@ func testJoinedOutcomes(t *testing.T, s *pgtest.Server) {
 	if !slices.Equal(told, []int{wanted}) {
 		t.Errorf("wanted are the locks %v, want %d", told, wanted)
 	}
-	check("Release", g.call(func(_ int, req locker.Request) error { return g.b.Release(t.Context(), req) }))
+	check("Release", g.call(func(_ int, req backend.Request) error { return g.b.Release(t.Context(), req) }))
 	run(t, p, "SELECT locker.undo($1, 'its', $2, 0)", name(wanted), prefix)
 	run(t, p, "SELECT locker.release($1, 'another', 0)", name(taken))
 	if left := texts(t, p, leftSQL, prefix); len(left) > 0 {
@@ -193,7 +194,7 @@ func testJoinedReleaseBesideATransaction(t *testing.T, s *pgtest.Server) {
 		others.Wait()
 		committed <- tx.Commit(context.WithoutCancel(t.Context()))
 	}()
-	errs := g.call(func(i int, req locker.Request) error {
+	errs := g.call(func(i int, req backend.Request) error {
 		err := g.b.Release(t.Context(), req)
 		if i != busy {
 			others.Done()
@@ -225,7 +226,7 @@ func testReleasesOfCallersThatLeave(t *testing.T, s *pgtest.Server) {
 	}
 	ctx, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer leave()
-	for _, err := range g.call(func(_ int, req locker.Request) error { return b.Release(ctx, req) }) {
+	for _, err := range g.call(func(_ int, req backend.Request) error { return b.Release(ctx, req) }) {
 		wantErr(t, "Release without a connection", err, context.DeadlineExceeded)
 		wantText(t, "Release without a connection", err, "all 1 connections of the pool were in use")
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 const (
@@ -24,10 +24,10 @@ const (
 
 // waiter is one call of Queue.
 type waiter struct {
-	b      *backend
+	b      *store
 	ctx    context.Context
-	req    locker.Request
-	wait   locker.Wait
+	req    backend.Request
+	wait   backend.Wait
 	name   []byte
 	ticket string    // names the place in the queue
 	news   chan bool // has a value, false, if the call should ask
@@ -37,15 +37,15 @@ type waiter struct {
 	last  error  // of the last request with token
 }
 
-// Queue implements [locker.Queuer]. Waiters are served in the order of their arrival.
-func (b *backend) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+// Queue implements [backend.Queuer]. Waiters are served in the order of their arrival.
+func (b *store) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	if err := b.enter(); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	defer b.background.Done()
 	wait.EndWith(b.open.Done())
 	w := &waiter{
-		b: b, ctx: ctx, req: req, wait: wait, name: b.name(req.Key), ticket: locker.NewToken(), news: make(chan bool, 1),
+		b: b, ctx: ctx, req: req, wait: wait, name: b.name(req.Key), ticket: backend.NewToken(), news: make(chan bool, 1),
 		token: req.Token,
 	}
 	w.hear()
@@ -58,7 +58,7 @@ func (b *backend) Queue(ctx context.Context, req locker.Request, wait locker.Wai
 }
 
 // run makes attempts until one is granted.
-func (w *waiter) run() (locker.Grant, error) {
+func (w *waiter) run() (backend.Grant, error) {
 	for {
 		sent := time.Now()
 		a, err := request(w.ctx, w.b, readAttempt, w.b.sql.acquire,
@@ -68,22 +68,22 @@ func (w *waiter) run() (locker.Grant, error) {
 		var pause time.Duration
 		switch {
 		case err == nil && a.fence != 0:
-			return locker.Grant{Fence: a.fence, Fences: w.wait.Fences(), Sent: sent, Token: w.token}, nil
+			return backend.Grant{Fence: a.fence, Fences: w.wait.Fences(), Sent: sent, Token: w.token}, nil
 		case err == nil:
 			w.b.listens()
 			w.wait.Held(&a.held)
 			pause = pollDelay(a.held.Remaining)
 		default:
 			if pause, err = w.wait.Failed(w.ctx, sent, unavailable(err)); err != nil {
-				return locker.Grant{}, err
+				return backend.Grant{}, err
 			}
 		}
 		if _, err := w.wait.Sleep(w.ctx, pause, w.news); err != nil {
-			return locker.Grant{}, err
+			return backend.Grant{}, err
 		}
 		if unknown(w.last) { // the next attempt needs a token that nobody undoes
 			w.b.undo(w.name, w.token, "", w.req.TTL, w.last)
-			w.token, w.last = locker.NewToken(), nil
+			w.token, w.last = backend.NewToken(), nil
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (w *waiter) deaf() {
 }
 
 // listens begins to listen, if that is not done yet.
-func (b *backend) listens() {
+func (b *store) listens() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.listening && !b.closed {
@@ -123,7 +123,7 @@ func (b *backend) listens() {
 }
 
 // wake wakes the waiter with a ticket, or all waiters if it is empty, because notifications may have been lost.
-func (b *backend) wake(ticket string) {
+func (b *store) wake(ticket string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for t, news := range b.waiting {
@@ -138,7 +138,7 @@ func (b *backend) wake(ticket string) {
 
 // listen receives the notifications of all waiters on one connection, until Close. Without it, waiters poll once a
 // second: that is so while the server is away, and behind a proxy that shares connections, as PgBouncer does.
-func (b *backend) listen() {
+func (b *store) listen() {
 	for b.open.Err() == nil {
 		_ = b.receive() // waiters learn of a server that is away by their own requests
 		t := time.NewTimer(pollInterval)
@@ -151,7 +151,7 @@ func (b *backend) listen() {
 }
 
 // receive receives notifications until the connection fails or Close begins.
-func (b *backend) receive() error {
+func (b *store) receive() error {
 	connecting, cancel := context.WithTimeout(b.open, b.timeout)
 	defer cancel()
 	pooled, err := b.pool.Acquire(connecting)
@@ -188,7 +188,7 @@ func (b *backend) receive() error {
 
 // check returns an error if the server does not answer, or takes no writes: then nobody releases locks there, and no
 // notification comes.
-func (b *backend) check(conn *pgx.Conn) error {
+func (b *store) check(conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(b.open, b.timeout)
 	defer cancel()
 	return writable(ctx, conn.PgConn())

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/semaphore"
@@ -36,7 +37,7 @@ func testStepsAtTheSameTime(t *testing.T, s *pgtest.Server) {
 	keys := []string{"at the same time 0", "at the same time 1", "at the same time 2"}
 	b := postgres.NewBackend(pool(t, s.URL("postgres")))
 	t.Cleanup(func() { must(t, "Close", b.Close()) })
-	first := locker.Request{Key: "at the same time first", Token: locker.NewToken(), TTL: time.Minute}
+	first := backend.Request{Key: "at the same time first", Token: backend.NewToken(), TTL: time.Minute}
 	_, err := b.Acquire(t.Context(), first) // the first grant of a server's life keeps others waiting
 	must(t, "Acquire", err)
 	must(t, "Release", b.Release(t.Context(), first))
@@ -44,9 +45,9 @@ func testStepsAtTheSameTime(t *testing.T, s *pgtest.Server) {
 	_, err = tx.Exec(t.Context(), "SELECT locker.acquire($1, 'other', '', 60000000, '', '')",
 		[]byte(postgres.DefaultPrefix+keys[0]))
 	must(t, "acquire", err)
-	requests := func() (reqs []locker.Request) {
+	requests := func() (reqs []backend.Request) {
 		for _, key := range keys {
-			reqs = append(reqs, locker.Request{Key: key, Token: locker.NewToken(), TTL: time.Minute})
+			reqs = append(reqs, backend.Request{Key: key, Token: backend.NewToken(), TTL: time.Minute})
 		}
 		return reqs
 	}
@@ -55,7 +56,7 @@ func testStepsAtTheSameTime(t *testing.T, s *pgtest.Server) {
 	var all sync.WaitGroup
 	for range 2 {
 		all.Go(func() {
-			grants, err := b.AcquireMany(t.Context(), requests(), locker.Choice{N: 1, Gates: []string{"gate"}})
+			grants, err := b.AcquireMany(t.Context(), requests(), backend.Choice{N: 1, Gates: []string{"gate"}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -74,7 +75,7 @@ func testStepsAtTheSameTime(t *testing.T, s *pgtest.Server) {
 	}
 	refused := make(chan error)
 	go func() {
-		_, err := b.AcquireMany(t.Context(), requests(), locker.Choice{N: 1})
+		_, err := b.AcquireMany(t.Context(), requests(), backend.Choice{N: 1})
 		refused <- err
 	}()
 	select {

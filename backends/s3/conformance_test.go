@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/record"
@@ -44,7 +45,7 @@ func TestConformance(t *testing.T) {
 		Store: func(t testing.TB) conformance.Store {
 			s := start(t)
 			store := s.faults()
-			store.Open = func() locker.Backend {
+			store.Open = func() backend.Backend {
 				return record.NewBackend(s.store(t), record.Prefix(prefix), record.Poll(50*time.Millisecond))
 			}
 			return store

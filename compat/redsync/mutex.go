@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/compat/internal/retries"
 	"github.com/golocker/locker/inspect"
 )
@@ -192,7 +193,7 @@ var errNotWhole = fmt.Errorf("%w: WithValue was given what no Mutex has as its v
 // whose value begins with a shorter one.
 func (m *Mutex) whole() bool {
 	const others = 24 // what go-redsync makes: 16 bytes in base64
-	return len(m.value) == len(locker.NewToken()) || len(m.value) == others && strings.HasSuffix(m.value, "==")
+	return len(m.value) == len(backend.NewToken()) || len(m.value) == others && strings.HasSuffix(m.value, "==")
 }
 
 var errElsewhere = fmt.Errorf("redsync: a lock that was acquired elsewhere cannot be extended: %w",

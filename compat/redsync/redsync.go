@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/compat/redsync/redis"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/redlock"
@@ -49,11 +50,11 @@ func (r *Redsync) Locker() *locker.Client { return r.locker }
 // refused is the backend of pools that cannot be used.
 type refused struct{ why error }
 
-func (b refused) Acquire(context.Context, locker.Request) (locker.Grant, error) {
-	return locker.Grant{}, b.why
+func (b refused) Acquire(context.Context, backend.Request) (backend.Grant, error) {
+	return backend.Grant{}, b.why
 }
-func (b refused) Extend(context.Context, locker.Request) error  { return b.why }
-func (b refused) Release(context.Context, locker.Request) error { return b.why }
+func (b refused) Extend(context.Context, backend.Request) error  { return b.why }
+func (b refused) Release(context.Context, backend.Request) error { return b.why }
 
 // An Option changes a Mutex that [Redsync.NewMutex] makes.
 type Option interface {

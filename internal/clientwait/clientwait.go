@@ -1,5 +1,5 @@
-// Package clientwait has the Wait of a call of Queue, for those who call Queue themselves: the suites of package conformance,
-// and the tests of backends. It is that of a Client.
+// Package clientwait has the Wait of a call of Queue, for those who call Queue themselves: the suites of package
+// conformance, and the tests of backends. It is that of a Client.
 package clientwait
 
 import (
@@ -8,12 +8,13 @@ import (
 	"fmt"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/lockertrace"
 )
 
-// New returns the Wait of a call of Queue with the context ctx, whose hooks it calls, and with a patience. closes closes
-// the Client.
-func New(ctx context.Context, opts ...locker.Option) (wait locker.Wait, closes func()) {
+// New returns the Wait of a call of Queue with the context ctx, whose hooks it calls, and with a patience. closes
+// closes the Client.
+func New(ctx context.Context, opts ...locker.Option) (wait backend.Wait, closes func()) {
 	trace := lockertrace.Trace{}
 	if t := lockertrace.From(ctx); t != nil {
 		trace = *t
@@ -30,14 +31,14 @@ func New(ctx context.Context, opts ...locker.Option) (wait locker.Wait, closes f
 
 // queue is a store that takes the Wait of the call of Queue, and ends the call.
 type queue struct {
-	locker.Backend
-	wait locker.Wait
+	backend.Backend
+	wait backend.Wait
 }
 
 var errTaken = fmt.Errorf("%w: the wait is what was wanted", locker.ErrInvalid)
 
-// Queue implements [locker.Queuer].
-func (q *queue) Queue(_ context.Context, _ locker.Request, wait locker.Wait) (locker.Grant, error) {
+// Queue implements [backend.Queuer].
+func (q *queue) Queue(_ context.Context, _ backend.Request, wait backend.Wait) (backend.Grant, error) {
 	q.wait = wait
-	return locker.Grant{}, errTaken
+	return backend.Grant{}, errTaken
 }

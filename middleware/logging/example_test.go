@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/logging"
 )
@@ -30,7 +31,7 @@ func Example() {
 	_ = lease.Unlock(ctx) // nothing is logged
 
 	lease, _ = l.Lock(ctx, "orders:42")
-	_ = store.Release(ctx, locker.Request{Key: "orders:42", Token: lease.Token()}) // somebody deletes the key
+	_ = store.Release(ctx, backend.Request{Key: "orders:42", Token: lease.Token()}) // somebody deletes the key
 	_ = lease.Unlock(ctx)
 	// Output:
 	// level=WARN msg="lock lost" key=orders:42 reason=gone

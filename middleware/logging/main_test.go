@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/logging"
@@ -100,7 +101,7 @@ func (j *journal) wantNews(t *testing.T, want ...string) {
 
 // store is a memory backend whose calls a test can fail, and which knows all owner tokens.
 type store struct {
-	locker.Backend
+	backend.Backend
 
 	mu     sync.Mutex
 	err    error // of every call; nil: none
@@ -113,7 +114,7 @@ func (s *store) fail(err error) {
 	s.err = err
 }
 
-func (s *store) call(req locker.Request, next func() error) error {
+func (s *store) call(req backend.Request, next func() error) error {
 	s.mu.Lock()
 	s.tokens = append(s.tokens, req.Token)
 	err := s.err
@@ -124,7 +125,7 @@ func (s *store) call(req locker.Request, next func() error) error {
 	return next()
 }
 
-func (s *store) Acquire(ctx context.Context, req locker.Request) (g locker.Grant, err error) {
+func (s *store) Acquire(ctx context.Context, req backend.Request) (g backend.Grant, err error) {
 	err = s.call(req, func() (err error) {
 		g, err = s.Backend.Acquire(ctx, req)
 		return err
@@ -132,18 +133,18 @@ func (s *store) Acquire(ctx context.Context, req locker.Request) (g locker.Grant
 	return g, err
 }
 
-func (s *store) Extend(ctx context.Context, req locker.Request) error {
+func (s *store) Extend(ctx context.Context, req backend.Request) error {
 	return s.call(req, func() error { return s.Backend.Extend(ctx, req) })
 }
 
-func (s *store) Release(ctx context.Context, req locker.Request) error {
+func (s *store) Release(ctx context.Context, req backend.Request) error {
 	return s.call(req, func() error { return s.Backend.Release(ctx, req) })
 }
 
 // steal takes the lock away from l.
 func (s *store) steal(t *testing.T, l locker.Lease) {
 	t.Helper()
-	if err := s.Backend.Release(t.Context(), locker.Request{Key: l.Key(), Token: l.Token()}); err != nil {
+	if err := s.Backend.Release(t.Context(), backend.Request{Key: l.Key(), Token: l.Token()}); err != nil {
 		t.Fatal(err)
 	}
 }

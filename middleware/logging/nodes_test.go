@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -84,16 +85,16 @@ func TestNodes(t *testing.T) {
 
 // crowd is a backend with an unlimited number of nodes, all of which are down.
 type crowd struct {
-	locker.Backend
+	backend.Backend
 	n int
 }
 
-func (c *crowd) Acquire(ctx context.Context, _ locker.Request) (locker.Grant, error) {
+func (c *crowd) Acquire(ctx context.Context, _ backend.Request) (backend.Grant, error) {
 	for range 1000 {
 		c.n++
 		lockertrace.From(ctx).Voted(lockertrace.Vote{Node: fmt.Sprint(c.n), Op: "acquire", Err: locker.ErrUnavailable})
 	}
-	return locker.Grant{}, locker.ErrUnavailable
+	return backend.Grant{}, locker.ErrUnavailable
 }
 
 func TestNodesAreBounded(t *testing.T) {

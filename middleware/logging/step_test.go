@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/logging"
@@ -17,10 +18,10 @@ import (
 type stepping struct{ *store }
 
 func (s stepping) AcquireMany(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) (gs []*locker.Grant, err error) {
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) (gs []*backend.Grant, err error) {
 	err = s.call(reqs[0], func() (err error) {
-		gs, err = s.Backend.(locker.ManyAcquirer).AcquireMany(ctx, reqs, c)
+		gs, err = s.Backend.(backend.ManyAcquirer).AcquireMany(ctx, reqs, c)
 		return err
 	})
 	return gs, err
@@ -30,8 +31,8 @@ func (s stepping) AcquireMany(
 type stealing struct{ stepping }
 
 func (s stealing) AcquireMany(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) ([]*backend.Grant, error) {
 	gs, err := s.stepping.AcquireMany(ctx, reqs, c)
 	if err == nil {
 		err = s.Backend.Release(ctx, reqs[len(reqs)-1])
@@ -41,7 +42,7 @@ func (s stealing) AcquireMany(
 
 // stepped runs f in virtual time with a Client of a store that wrap changes.
 func stepped(
-	t *testing.T, level slog.Level, wrap func(stepping) locker.Backend,
+	t *testing.T, level slog.Level, wrap func(stepping) backend.Backend,
 	f func(t *testing.T, j *journal, s *store, l locker.Locker),
 ) {
 	t.Helper()
@@ -56,7 +57,7 @@ func stepped(
 
 // A step for several locks is one record. It names the key of a lock that is held.
 func TestStepIsOneRecord(t *testing.T) {
-	plain := func(s stepping) locker.Backend { return s }
+	plain := func(s stepping) backend.Backend { return s }
 	stepped(t, slog.LevelDebug, plain, func(t *testing.T, j *journal, s *store, l locker.Locker) {
 		lease, err := locker.LockAll(t.Context(), l, []string{"b", "a"})
 		if err != nil {
@@ -82,7 +83,7 @@ func TestStepIsOneRecord(t *testing.T) {
 
 // Locks that cannot be acquired in one step are logged by themselves, and the step is not.
 func TestStepThatIsNotPossible(t *testing.T) {
-	hidden := func(s stepping) locker.Backend { return s.store }
+	hidden := func(s stepping) backend.Backend { return s.store }
 	stepped(t, slog.LevelDebug, hidden, func(t *testing.T, j *journal, _ *store, l locker.Locker) {
 		lease, err := locker.LockAll(t.Context(), l, []string{"a", "b"})
 		if err != nil {
@@ -95,7 +96,7 @@ func TestStepThatIsNotPossible(t *testing.T) {
 
 // The loss of one of the locks is logged once, with its key and token, and the others are renewed.
 func TestLossOfOneOfSeveralLocks(t *testing.T) {
-	steals := func(s stepping) locker.Backend { return stealing{s} }
+	steals := func(s stepping) backend.Backend { return stealing{s} }
 	stepped(t, slog.LevelInfo, steals, func(t *testing.T, j *journal, _ *store, l locker.Locker) {
 		lease, err := locker.LockAll(t.Context(), l, []string{"a", "b"})
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/retry"
 )
@@ -17,9 +18,9 @@ type flaky struct {
 	failures int
 }
 
-func (f *flaky) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (f *flaky) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	if f.failures--; f.failures >= 0 {
-		return locker.Grant{}, errors.New("connection refused")
+		return backend.Grant{}, errors.New("connection refused")
 	}
 	return f.Backend.Acquire(ctx, req)
 }

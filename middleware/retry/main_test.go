@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/retry"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // store is a memory backend whose calls a test can make fail, and which records their times.
 type store struct {
-	locker.Backend
+	backend.Backend
 
 	mu     sync.Mutex
 	hook   func(op string, n int, next func() error) error // n counts the calls of op, from 1
@@ -56,7 +57,7 @@ func (s *store) on(hook func(op string, n int, next func() error) error) {
 	clear(s.calls)
 }
 
-func (s *store) Acquire(ctx context.Context, req locker.Request) (g locker.Grant, err error) {
+func (s *store) Acquire(ctx context.Context, req backend.Request) (g backend.Grant, err error) {
 	s.mu.Lock()
 	s.tokens = append(s.tokens, req.Token)
 	s.mu.Unlock()
@@ -67,11 +68,11 @@ func (s *store) Acquire(ctx context.Context, req locker.Request) (g locker.Grant
 	return g, err
 }
 
-func (s *store) Extend(ctx context.Context, req locker.Request) error {
+func (s *store) Extend(ctx context.Context, req backend.Request) error {
 	return s.call("extend", func() error { return s.Backend.Extend(ctx, req) })
 }
 
-func (s *store) Release(ctx context.Context, req locker.Request) error {
+func (s *store) Release(ctx context.Context, req backend.Request) error {
 	return s.call("release", func() error { return s.Backend.Release(ctx, req) })
 }
 

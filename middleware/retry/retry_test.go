@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/retry"
@@ -224,7 +225,7 @@ func TestTryLockIsNotBlockedByItsFailedAttempt(t *testing.T) {
 					_ = next()
 					token := s.tokens[0]
 					time.AfterFunc(undone, func() {
-						_ = s.Backend.Release(context.Background(), locker.Request{Key: "k", Token: token})
+						_ = s.Backend.Release(context.Background(), backend.Request{Key: "k", Token: token})
 					})
 					return errDown
 				})

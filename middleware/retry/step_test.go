@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/middleware/retry"
 )
@@ -16,15 +17,15 @@ import (
 type stepping struct{ *store }
 
 func (s stepping) AcquireMany(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) (gs []*locker.Grant, err error) {
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) (gs []*backend.Grant, err error) {
 	s.mu.Lock()
 	for _, req := range reqs {
 		s.tokens = append(s.tokens, req.Token)
 	}
 	s.mu.Unlock()
 	err = s.call("acquire many", func() (err error) {
-		gs, err = s.Backend.(locker.ManyAcquirer).AcquireMany(ctx, reqs, c)
+		gs, err = s.Backend.(backend.ManyAcquirer).AcquireMany(ctx, reqs, c)
 		return err
 	})
 	return gs, err

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/natstest"
@@ -103,8 +104,8 @@ func init() {
 type flawed struct{ *memory.Backend }
 
 func (f flawed) AcquireMany(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) ([]*backend.Grant, error) {
 	if len(c.Gates) > 0 && cmp.Or(c.N, len(reqs)) == len(reqs) {
 		for _, req := range reqs {
 			_, _ = f.ForceRelease(ctx, req.Key, "")

@@ -17,6 +17,7 @@ import (
 	"example.com/custombackend/boltlock"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/record"
@@ -155,7 +156,7 @@ var harness = conformance.Harness{
 	Store: func(t testing.TB) conformance.Store {
 		s := newStore(t)
 		return conformance.Store{
-			Open:    func() locker.Backend { return record.NewBackend(slow{s.open()}) },
+			Open:    func() backend.Backend { return record.NewBackend(slow{s.open()}) },
 			Delete:  s.delete,
 			Foreign: s.foreign,
 			Hang:    s.hang,
@@ -224,7 +225,7 @@ func TestCallsEndWithTheirContexts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		_, err := b.Acquire(ctx, locker.Request{Key: "k", Token: "t", TTL: time.Hour})
+		_, err := b.Acquire(ctx, backend.Request{Key: "k", Token: "t", TTL: time.Hour})
 		if took := time.Since(start); !errors.Is(err, locker.ErrUnavailable) || took > 15*time.Millisecond {
 			t.Errorf("while another process has the file: expected ErrUnavailable, seen %v after %v", err, took)
 		}

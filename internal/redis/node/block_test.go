@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/redis/script"
@@ -16,8 +17,8 @@ import (
 )
 
 // queues waits for the lock k, and wants n tokens.
-func (p *client) queues(owner string, n int) <-chan locker.Grant {
-	got := make(chan locker.Grant, 1)
+func (p *client) queues(owner string, n int) <-chan backend.Grant {
+	got := make(chan backend.Grant, 1)
 	req := request(owner)
 	go func() {
 		wait, _ := clientwait.New(p.x.Context(), locker.Patience(time.Minute))
@@ -32,14 +33,14 @@ func (p *client) queues(owner string, n int) <-chan locker.Grant {
 
 // asking is a Wait that asks for a number of tokens.
 type asking struct {
-	locker.Wait
+	backend.Wait
 	fences int
 }
 
 func (a asking) Fences() int { return a.fences }
 
 // releases releases the lock k.
-func (p *client) releases(g locker.Grant) {
+func (p *client) releases(g backend.Grant) {
 	p.x.Helper()
 	req := request(g.Token)
 	req.Fence, req.Private = g.Fence, g.Private
@@ -95,7 +96,7 @@ func TestWaitersAreGrantedBlocks(t *testing.T) {
 				}
 				past := first.Fence + 128
 				for range 2 {
-					var g locker.Grant
+					var g backend.Grant
 					want, by := 128, b
 					select { // a waiter that hears of its grant too late comes after the next one
 					case g = <-two:
@@ -124,7 +125,7 @@ func TestBlocksAreBounded(t *testing.T) {
 	onTestbed(t, func(x *testbed) {
 		c := x.client()
 		g := <-c.queues("a", 1_000_000)
-		if g.Fences != locker.MaxFences {
+		if g.Fences != backend.MaxFences {
 			x.Errorf("%d tokens", g.Fences)
 		}
 		c.releases(g)
@@ -169,9 +170,9 @@ func TestLockIsClaimedWhileItsSlotMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := make(chan locker.Grant)
+		got := make(chan backend.Grant)
 		req := request("b")
-		req.Fences = locker.MaxFences
+		req.Fences = backend.MaxFences
 		go func() {
 			g, err := b.Queue(t.Context(), req, asking{waiting(t.Context()), max(1, req.Fences)})
 			if err != nil {

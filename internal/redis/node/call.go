@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/pipeline"
 	"github.com/golocker/locker/internal/redis/script"
@@ -142,7 +143,7 @@ type CounterOptions struct {
 // must have room for every call that shares it.
 //
 // The same holds for StartRaise, StartExtend and StartRelease. A Call must be zero before and can be used once.
-func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Request, a CounterOptions) {
+func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *backend.Request, a CounterOptions) {
 	call, answered := c.of(n, ready, tag, n.attempt(req).Acquire(req.TTL, a.Quantum, a.Hint))
 	if n.cleaner.full() {
 		call.Refuse(pipeline.ErrFull)
@@ -154,25 +155,25 @@ func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Re
 
 // StartRaise asks the node to raise its counter to req.Fence, and that of the slot to the last of the req.Fences
 // tokens.
-func (n *Node) StartRaise(c *Call, ready chan<- *Call, tag int, req *locker.Request) {
+func (n *Node) StartRaise(c *Call, ready chan<- *Call, tag int, req *backend.Request) {
 	n.pipeline.Submit(c.of(n, ready, tag, n.attempt(req).Raise(req.Fence)))
 }
 
 // StartExtend sends one extension.
-func (n *Node) StartExtend(c *Call, ready chan<- *Call, tag int, req *locker.Request) {
+func (n *Node) StartExtend(c *Call, ready chan<- *Call, tag int, req *backend.Request) {
 	n.pipeline.Submit(c.of(n, ready, tag, n.attempt(req).Extend(req.TTL, req.Fence)))
 }
 
 // StartVerify asks whether the lock is held and the node has issued no token newer than req.Fence. [Call.Owned] reads
 // the outcome. See also [Node.StartAcquire].
-func (n *Node) StartVerify(c *Call, ready chan<- *Call, tag int, req *locker.Request) {
+func (n *Node) StartVerify(c *Call, ready chan<- *Call, tag int, req *backend.Request) {
 	n.pipeline.Submit(c.of(n, ready, tag, n.attempt(req).Verify(req.Fence)))
 }
 
 // StartRelease sends one release. landed says that all acquisitions of req are known to have been executed. If it is
 // false, the release leaves a tombstone, so that none is executed later. turn is the ID of the Turn on this node that
 // they were made by, or empty. See also [Node.ReleaseLater] and [Node.Undo].
-func (n *Node) StartRelease(c *Call, ready chan<- *Call, tag int, req *locker.Request, landed bool, turn string) {
+func (n *Node) StartRelease(c *Call, ready chan<- *Call, tag int, req *backend.Request, landed bool, turn string) {
 	r := n.releaseOf(req, landed, script.NotifyTurn)
 	r.Turn = turn
 	n.pipeline.Submit(c.of(n, ready, tag, r.Command()))
@@ -180,7 +181,7 @@ func (n *Node) StartRelease(c *Call, ready chan<- *Call, tag int, req *locker.Re
 
 // ReleaseLater releases in the background, with the parameters of StartRelease. It repeats the release until the node
 // has answered or there can be nothing left to release.
-func (n *Node) ReleaseLater(req *locker.Request, landed bool, turn string) {
+func (n *Node) ReleaseLater(req *backend.Request, landed bool, turn string) {
 	c := n.undoing(req, landed, script.NotifyTurn)
 	c.Turn = turn
 	n.cleaner.add(c)
@@ -188,6 +189,6 @@ func (n *Node) ReleaseLater(req *locker.Request, landed bool, turn string) {
 
 // Undo undoes an attempt that failed, in the background as ReleaseLater does, but notifies no waiter. landed says that
 // the attempt is known to have been executed. If it is false, the release leaves a tombstone.
-func (n *Node) Undo(req *locker.Request, landed bool) {
+func (n *Node) Undo(req *backend.Request, landed bool) {
 	n.cleaner.add(n.undoing(req, landed, script.NotifyNobody))
 }

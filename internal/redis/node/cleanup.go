@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/redis/pipeline"
 	"github.com/golocker/locker/internal/redis/script"
 )
@@ -34,7 +34,7 @@ type cleanup struct {
 
 // releaseOf returns the release of the lock that req has or may have. landed says that the acquisition is known to have
 // been executed, so that no tombstone is needed.
-func (n *Node) releaseOf(req *locker.Request, landed bool, notify script.Notify) script.Release {
+func (n *Node) releaseOf(req *backend.Request, landed bool, notify script.Notify) script.Release {
 	r := script.Release{Attempt: n.attempt(req), Keep: max(0, req.Keep), Certify: req.Fence, Notify: notify}
 	if !landed {
 		r.Tombstone = req.TTL + cleanupLife
@@ -44,12 +44,12 @@ func (n *Node) releaseOf(req *locker.Request, landed bool, notify script.Notify)
 
 // undoing returns r, the release of req, as a clean-up. A clean-up does not ask for a certificate, because nobody waits
 // for one.
-func undoing(r script.Release, req *locker.Request) cleanup {
+func undoing(r script.Release, req *backend.Request) cleanup {
 	r.Certify, r.Contended = 0, false // nobody knows whether the lock is contended when the clean-up is repeated
 	return cleanup{Release: r, until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
 }
 
-func (n *Node) undoing(req *locker.Request, landed bool, notify script.Notify) cleanup {
+func (n *Node) undoing(req *backend.Request, landed bool, notify script.Notify) cleanup {
 	return undoing(n.releaseOf(req, landed, notify), req)
 }
 

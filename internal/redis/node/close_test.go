@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/pipeline"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -229,9 +230,9 @@ func TestClose(t *testing.T) {
 // A grant that comes when Close has begun is given back before the driver is closed: the Client's release may come
 // after that.
 func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
-	for name, call := range map[string]func(n *Node) (locker.Grant, error){
-		"acquire": func(n *Node) (locker.Grant, error) { return n.Acquire(context.Background(), request("a")) },
-		"queue": func(n *Node) (locker.Grant, error) {
+	for name, call := range map[string]func(n *Node) (backend.Grant, error){
+		"acquire": func(n *Node) (backend.Grant, error) { return n.Acquire(context.Background(), request("a")) },
+		"queue": func(n *Node) (backend.Grant, error) {
 			return n.Queue(context.Background(), request("a"), waiting(context.Background()))
 		},
 	} {

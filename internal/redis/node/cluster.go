@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/redis/pipeline"
@@ -85,38 +85,38 @@ func (c *Cluster) close() error {
 	return c.driver.Close()
 }
 
-// Acquire implements locker.Backend.
-func (c *Cluster) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+// Acquire implements backend.Backend.
+func (c *Cluster) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	return c.of(req.Key).Acquire(ctx, req)
 }
 
-// Queue implements locker.Queuer.
-func (c *Cluster) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+// Queue implements backend.Queuer.
+func (c *Cluster) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	return c.of(req.Key).Queue(ctx, req, wait)
 }
 
-// Extend implements locker.Backend.
-func (c *Cluster) Extend(ctx context.Context, req locker.Request) error {
+// Extend implements backend.Backend.
+func (c *Cluster) Extend(ctx context.Context, req backend.Request) error {
 	return c.of(req.Key).Extend(ctx, req)
 }
 
-// Capabilities implements locker.Capable.
-func (c *Cluster) Capabilities() locker.Capabilities { return capabilities }
+// Capabilities implements backend.Capable.
+func (c *Cluster) Capabilities() backend.Capabilities { return capabilities }
 
-// Release implements locker.Backend.
-func (c *Cluster) Release(ctx context.Context, req locker.Request) error {
+// Release implements backend.Backend.
+func (c *Cluster) Release(ctx context.Context, req backend.Request) error {
 	return c.of(req.Key).Release(ctx, req)
 }
 
-// Verify implements locker.Verifier.
-func (c *Cluster) Verify(ctx context.Context, req locker.Request) error {
+// Verify implements backend.Verifier.
+func (c *Cluster) Verify(ctx context.Context, req backend.Request) error {
 	return c.of(req.Key).Verify(ctx, req)
 }
 
-// AcquireMany implements locker.ManyAcquirer.
+// AcquireMany implements backend.ManyAcquirer.
 func (c *Cluster) AcquireMany(
-	ctx context.Context, reqs []locker.Request, choice locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, choice backend.Choice,
+) ([]*backend.Grant, error) {
 	return c.of(reqs[0].Key).AcquireMany(ctx, reqs, choice)
 }
 

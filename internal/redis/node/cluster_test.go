@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
@@ -59,7 +60,7 @@ func TestClusterClosesTheDriverLast(t *testing.T) {
 		for _, key := range []string{"slow", "quick", "another"} {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			_, err := s.Acquire(ctx, locker.Request{Key: key, Token: "owner", TTL: time.Minute})
+			_, err := s.Acquire(ctx, backend.Request{Key: key, Token: "owner", TTL: time.Minute})
 			if (err != nil) != (key == "slow") {
 				t.Errorf("%s: %v", key, err)
 			}
@@ -75,7 +76,7 @@ func TestClusterClosesTheDriverLast(t *testing.T) {
 			t.Errorf("the clean-up was not waited for: %d sent, Close took %v", len(f.sent("handover")), time.Since(begun))
 		}
 		for _, key := range []string{"slow", "never used"} { // of a group that has a Node, and of one that has none
-			_, err := s.Acquire(t.Context(), locker.Request{Key: key, Token: "owner", TTL: time.Minute})
+			_, err := s.Acquire(t.Context(), backend.Request{Key: key, Token: "owner", TTL: time.Minute})
 			if !errors.Is(err, locker.ErrClosed) {
 				t.Errorf("%s, after Close: %v", key, err)
 			}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/redis/pipeline"
 	"github.com/golocker/locker/internal/redis/script"
 )
@@ -42,7 +42,7 @@ func TestContendedLocksHaveNoUsualCase(t *testing.T) {
 // clean-ups would slow down all others.
 func TestCleanUpsSayNothingOfContention(t *testing.T) {
 	_, n := real(t)
-	gone, held := locker.Request{Key: "gone", Token: "a", TTL: time.Second, Fence: 1}, request("a")
+	gone, held := backend.Request{Key: "gone", Token: "a", TTL: time.Second, Fence: 1}, request("a")
 	n.ReleaseLater(&gone, true, "")
 	n.cleaner.wait(t.Context())
 	if n.contended.lately(n.keys(gone.Key).Lock) {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -209,12 +210,12 @@ func bubble(t *testing.T, f func(t *testing.T, d *fake, n *Node)) {
 	})
 }
 
-func request(token string) locker.Request {
-	return locker.Request{Key: "k", Token: token, TTL: 10 * time.Second}
+func request(token string) backend.Request {
+	return backend.Request{Key: "k", Token: token, TTL: 10 * time.Second}
 }
 
 // waiting returns the Wait of a call of Queue.
-func waiting(ctx context.Context) locker.Wait {
+func waiting(ctx context.Context) backend.Wait {
 	wait, _ := clientwait.New(ctx, locker.Patience(0))
 	return wait
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/pipeline"
 	"github.com/golocker/locker/internal/redis/script"
@@ -44,7 +44,7 @@ func TestGuardOnAServerOfACluster(t *testing.T) {
 					Replicas: pipeline.Replicas{Want: replicas, Timeout: time.Second},
 				})
 				for _, key := range []string{"a", "b"} {
-					if _, err := n.Acquire(t.Context(), locker.Request{Key: key, Token: "o", TTL: time.Second}); err != nil {
+					if _, err := n.Acquire(t.Context(), backend.Request{Key: key, Token: "o", TTL: time.Second}); err != nil {
 						t.Errorf("%s: %v", key, err)
 					}
 				}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/redis/script"
@@ -110,7 +111,7 @@ func (n *Node) Inspect(ctx context.Context, key string) (inspect.Inspection, err
 }
 
 func (n *Node) inspect(ctx context.Context, key string) (State, error) {
-	if err := n.Check(&locker.Request{Key: key}); err != nil {
+	if err := n.Check(&backend.Request{Key: key}); err != nil {
 		return unknownState, err
 	}
 	return n.state(n.ask(ctx, n.keys(key).Inspect()))

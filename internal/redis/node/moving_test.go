@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -136,7 +137,7 @@ func TestRefusedAndThenNotAnswered(t *testing.T) {
 		defer func() { _ = c.Close() }()
 		d.until.Store(time.Now().Add(timeout * 2 / 5).UnixNano())
 		begun := time.Now()
-		_, err := c.Acquire(t.Context(), locker.Request{Key: "a", Token: "t", TTL: time.Hour})
+		_, err := c.Acquire(t.Context(), backend.Request{Key: "a", Token: "t", TTL: time.Hour})
 		if took := time.Since(begun); err == nil || took > timeout {
 			t.Errorf("%v after %v", err, took)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/pipeline"
 	"github.com/golocker/locker/internal/redis/script"
@@ -45,8 +46,8 @@ type Options struct {
 
 // Node is one Redis node. It is safe for concurrent use.
 //
-// A node that decides alone is a locker.Backend, by the methods that have the names of that interface. It keeps a queue
-// for each lock on the server: a release grants the lock to the first waiter. So waiters need not poll, nobody
+// A node that decides alone is a backend.Backend, by the methods that have the names of that interface. It keeps a
+// queue for each lock on the server: a release grants the lock to the first waiter. So waiters need not poll, nobody
 // overtakes them, and each release wakes one of them only. docs/safety.md has the rules.
 //
 // A Redlock sends to its nodes by the methods whose names begin with Start, which do not wait for the answer, and
@@ -101,7 +102,7 @@ func New(d drivers.Driver, o Options) *Node {
 		granting: granting,
 		cleaner:  &cleaner{pipeline: p, closing: closing},
 		shards:   shardsOf(d, o.shards),
-		id:       locker.NewToken(),
+		id:       backend.NewToken(),
 		closing:  closing,
 		before:   o.BeforeClose,
 	}
@@ -120,43 +121,43 @@ func New(d drivers.Driver, o Options) *Node {
 
 // Check returns an error that matches locker.ErrInvalid if req cannot be acquired: other locks may use its key for
 // their counter or queue, or the restart guard does not cover a lock for that long.
-func (n *Node) Check(req *locker.Request) error {
+func (n *Node) Check(req *backend.Request) error {
 	if why := script.Reserved(n.prefix, req.Key); why != "" {
 		return fmt.Errorf("%w: %s", locker.ErrInvalid, why)
 	}
 	return n.covers(req)
 }
 
-// Acquire implements locker.Backend. It is one attempt, and fails while others are in the queue.
-func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+// Acquire implements backend.Backend. It is one attempt, and fails while others are in the queue.
+func (n *Node) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
 	if err := n.Check(&req); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	if n.cleaner.full() {
-		return locker.Grant{}, n.fault(pipeline.ErrFull)
+		return backend.Grant{}, n.fault(pipeline.ErrFull)
 	}
 	w := &waiter{n: n, ctx: ctx, req: req}
 	p, err := w.enqueue()
 	switch {
 	case err != nil:
-		return locker.Grant{}, w.give(err)
+		return backend.Grant{}, w.give(err)
 	case p.Status != script.Granted:
-		return locker.Grant{}, heldError(p)
+		return backend.Grant{}, heldError(p)
 	}
 	return w.granted(p)
 }
 
-// Queue implements locker.Queuer.
-func (n *Node) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+// Queue implements backend.Queuer.
+func (n *Node) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
 	if err := n.Check(&req); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	if n.cleaner.full() {
-		return locker.Grant{}, n.fault(pipeline.ErrFull)
+		return backend.Grant{}, n.fault(pipeline.ErrFull)
 	}
 	wait.EndWith(n.closing)
 	in := n.inboxOf(n.keys(req.Key))
@@ -172,10 +173,10 @@ func (n *Node) Queue(ctx context.Context, req locker.Request, wait locker.Wait) 
 	case n.isMovingError(err) && ctx.Err() == nil: // waits as for a lock that is held
 		wait.Held(nil)
 		if pause, err = wait.Failed(ctx, asked, n.fault(err)); err != nil {
-			return locker.Grant{}, w.give(err)
+			return backend.Grant{}, w.give(err)
 		}
 	case err != nil:
-		return locker.Grant{}, w.give(err)
+		return backend.Grant{}, w.give(err)
 	case p.Status == script.Granted:
 		return w.granted(p)
 	default:
@@ -193,11 +194,11 @@ func (n *Node) Queue(ctx context.Context, req locker.Request, wait locker.Wait) 
 }
 
 // attempt returns the attempt of req, with the names that its commands need.
-func (n *Node) attempt(req *locker.Request) script.Attempt {
+func (n *Node) attempt(req *backend.Request) script.Attempt {
 	keys := n.keys(req.Key)
 	return script.Attempt{
 		Keys: keys, Token: req.Token, Node: n.number, Label: req.Label, Guard: n.guard,
-		Contended: n.contended.lately(keys.Lock), Fences: min(req.Fences, locker.MaxFences),
+		Contended: n.contended.lately(keys.Lock), Fences: min(req.Fences, backend.MaxFences),
 	}
 }
 
@@ -218,8 +219,8 @@ func (n *Node) closed() bool {
 	}
 }
 
-// Extend implements locker.Backend.
-func (n *Node) Extend(ctx context.Context, req locker.Request) error {
+// Extend implements backend.Backend.
+func (n *Node) Extend(ctx context.Context, req backend.Request) error {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
 	if err := n.covers(&req); err != nil {
@@ -236,14 +237,14 @@ func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	return n.owned(reply, err)
 }
 
-// Capabilities implements locker.Capable.
-func (n *Node) Capabilities() locker.Capabilities { return capabilities }
+// Capabilities implements backend.Capable.
+func (n *Node) Capabilities() backend.Capabilities { return capabilities }
 
-var capabilities = locker.Capabilities{AnswersWanted: true, Some: true}
+var capabilities = backend.Capabilities{AnswersWanted: true, Some: true}
 
-// Release implements locker.Backend. If it was not answered or not finished, it goes on in the background. If ctx has a
-// deadline, only that ends the call; see locker.Backend.
-func (n *Node) Release(ctx context.Context, req locker.Request) error {
+// Release implements backend.Backend. If it was not answered or not finished, it goes on in the background. If ctx has
+// a deadline, only that ends the call; see backend.Backend.
+func (n *Node) Release(ctx context.Context, req backend.Request) error {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
 	w, ok := req.Private.(*waiter)
@@ -262,12 +263,12 @@ func (n *Node) Release(ctx context.Context, req locker.Request) error {
 }
 
 // leave releases in the background, as Undo does, and gives up the position in the queue.
-func (n *Node) leave(req *locker.Request, landed bool) {
+func (n *Node) leave(req *backend.Request, landed bool) {
 	n.cleaner.add(n.undoing(req, landed, script.NotifyQueue))
 }
 
-// Verify implements locker.Verifier.
-func (n *Node) Verify(ctx context.Context, req locker.Request) error {
+// Verify implements backend.Verifier.
+func (n *Node) Verify(ctx context.Context, req backend.Request) error {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
 	cmd := n.attempt(&req).Verify(req.Fence)
@@ -276,11 +277,11 @@ func (n *Node) Verify(ctx context.Context, req locker.Request) error {
 
 var errOneByOne = fmt.Errorf("the locks cannot be acquired in one step: %w", errors.ErrUnsupported)
 
-// AcquireMany implements locker.ManyAcquirer, with one call of a script. Behind a Redis Cluster, the locks and the gates
-// have to share a hash slot.
+// AcquireMany implements backend.ManyAcquirer, with one call of a script. Behind a Redis Cluster, the locks and the
+// gates have to share a hash slot.
 func (n *Node) AcquireMany(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) ([]*backend.Grant, error) {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
 	step := script.Step{Attempts: make([]script.Attempt, len(reqs)), TTL: reqs[0].TTL}
@@ -342,10 +343,10 @@ func (n *Node) AcquireMany(
 		undo(true)
 		return nil, locker.ErrClosed
 	}
-	grants := make([]*locker.Grant, len(reqs))
+	grants := make([]*backend.Grant, len(reqs))
 	for i, c := range taken.Counters {
 		if c > 0 {
-			grants[i] = &locker.Grant{Fence: c}
+			grants[i] = &backend.Grant{Fence: c}
 		}
 	}
 	return grants, nil
@@ -445,7 +446,7 @@ func await(ctx context.Context, ch <-chan struct{}) {
 }
 
 // covers returns an error that matches locker.ErrInvalid if the guard does not cover a lock for as long as req says.
-func (n *Node) covers(req *locker.Request) error {
+func (n *Node) covers(req *backend.Request) error {
 	what, d := "TTL", req.TTL
 	if req.MinHold > d {
 		what, d = "MinHold", req.MinHold

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 )
 
@@ -68,7 +69,7 @@ func TestRepliesSayWhatBecameOfALock(t *testing.T) {
 	} {
 		bubble(t, func(t *testing.T, d *fake, n *Node) {
 			d.will(all(reply))
-			for what, call := range map[string]func(context.Context, locker.Request) error{
+			for what, call := range map[string]func(context.Context, backend.Request) error{
 				"Release": n.Release, "Extend": n.Extend,
 			} {
 				err, lost := call(t.Context(), request("a")), &locker.NotHeldError{}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/internal/redis/script"
@@ -29,7 +29,7 @@ func real(t *testing.T, args ...string) (*redistest.Server, *Node) {
 
 func acquire(t *testing.T, n *Node, token string, ttl time.Duration) uint64 {
 	t.Helper()
-	g, err := n.Acquire(t.Context(), locker.Request{Key: "k", Token: token, TTL: ttl})
+	g, err := n.Acquire(t.Context(), backend.Request{Key: "k", Token: token, TTL: ttl})
 	if err != nil {
 		t.Fatal(err)
 	}

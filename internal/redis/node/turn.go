@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/script"
 )
@@ -52,7 +52,7 @@ const nearPoll = 5 * time.Millisecond
 // NewTurn returns a Turn that has no position yet. Ask takes one. The Turn must be ended by Leave or Used.
 func (n *Node) NewTurn(key string) *Turn {
 	keys := n.keys(key)
-	t := &Turn{node: n, keys: keys, inbox: n.inboxOf(keys), id: locker.NewToken(), news: make(chan bool, 1)}
+	t := &Turn{node: n, keys: keys, inbox: n.inboxOf(keys), id: backend.NewToken(), news: make(chan bool, 1)}
 	t.News = t.news
 	t.inbox.expect(t.id, func(told bool) { ring(t.news, told) })
 	return t
@@ -124,7 +124,7 @@ func (t *Turn) Used() { t.inbox.ignore(t.id) }
 // the lock on this node, because a turn is only passed on where the lock is free. landed says that nothing of req is in
 // flight to this node. If it is false, the release leaves a tombstone. Leave goes on in the background until the node
 // has answered.
-func (t *Turn) Leave(req *locker.Request, landed bool) {
+func (t *Turn) Leave(req *backend.Request, landed bool) {
 	t.inbox.ignore(t.id)
 	if !t.asked {
 		return

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/simnode"
@@ -43,7 +43,7 @@ func TestTurnIsLeftForGood(t *testing.T) {
 		if _, err := turn.Ask(ctx); err == nil {
 			t.Fatal("an answer")
 		}
-		turn.Leave(&locker.Request{Key: "k", Token: "o", TTL: time.Second}, true)
+		turn.Leave(&backend.Request{Key: "k", Token: "o", TTL: time.Second}, true)
 		time.Sleep(100 * time.Millisecond)
 		if keys := turnKeys(s); keys != nil {
 			t.Errorf("%q is left", keys)
@@ -68,14 +68,14 @@ func TestLeavingRemindsNobody(t *testing.T) {
 		if st, err := second.Ask(t.Context()); err != nil || st.Mine {
 			t.Fatalf("%+v, %v", st, err)
 		}
-		second.Leave(&locker.Request{Key: "k", Token: "o", TTL: time.Second}, true)
+		second.Leave(&backend.Request{Key: "k", Token: "o", TTL: time.Second}, true)
 		synctest.Wait()
 		select {
 		case told := <-first.News:
 			t.Errorf("told: %v", told)
 		default:
 		}
-		first.Leave(&locker.Request{Key: "k", Token: "p", TTL: time.Second}, true)
+		first.Leave(&backend.Request{Key: "k", Token: "p", TTL: time.Second}, true)
 		synctest.Wait()
 		if keys := turnKeys(s); keys != nil {
 			t.Errorf("%q is left", keys)
@@ -104,7 +104,7 @@ func TestTurnIsHandedOn(t *testing.T) {
 		if st, err := first.Ask(t.Context()); err != nil || !st.Mine || st.Left != 0 {
 			t.Fatalf("%+v, %v", st, err)
 		}
-		req := &locker.Request{Key: "k", Token: "o", TTL: time.Minute}
+		req := &backend.Request{Key: "k", Token: "o", TTL: time.Minute}
 		ready := make(chan *Call, 1)
 		n.StartAcquire(new(Call), ready, 0, req, CounterOptions{Quantum: 1})
 		if v := (<-ready).Vote(); !v.Granted {
@@ -148,7 +148,7 @@ func TestCleanUpTellsNobody(t *testing.T) {
 		waiting := n.NewTurn("k")
 		synctest.Wait() // subscribed
 		<-waiting.News
-		req := &locker.Request{Key: "k", Token: "o", TTL: time.Minute}
+		req := &backend.Request{Key: "k", Token: "o", TTL: time.Minute}
 		ready := make(chan *Call, 1)
 		n.StartAcquire(new(Call), ready, 0, req, CounterOptions{Quantum: 1})
 		if v := (<-ready).Vote(); !v.Granted {
@@ -207,7 +207,7 @@ func TestTurnPollsBehindAnotherLibrary(t *testing.T) {
 		theirs(time.Hour)
 		ask(first, true, true)
 		ask(second, false, false)
-		first.Leave(&locker.Request{Key: "k", Token: "o", TTL: time.Second}, true)
+		first.Leave(&backend.Request{Key: "k", Token: "o", TTL: time.Second}, true)
 		synctest.Wait()
 		ask(second, false, true)
 		s.Delete("k")
@@ -215,7 +215,7 @@ func TestTurnPollsBehindAnotherLibrary(t *testing.T) {
 		if st, err := second.Ask(t.Context()); err != nil || st.Again > 11*time.Millisecond {
 			t.Errorf("%+v, %v, when the lock ends in 10 ms", st, err)
 		}
-		second.Leave(&locker.Request{Key: "k", Token: "p", TTL: time.Second}, true)
+		second.Leave(&backend.Request{Key: "k", Token: "p", TTL: time.Second}, true)
 		time.Sleep(time.Second)
 		if keys := turnKeys(s); keys != nil {
 			t.Errorf("%q is left", keys)

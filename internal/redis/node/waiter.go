@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/script"
 )
@@ -31,8 +32,8 @@ type waiter struct {
 	n     *Node
 	inbox *inbox
 	ctx   context.Context
-	req   locker.Request
-	wait  locker.Wait // nil: it does not wait
+	req   backend.Request
+	wait  backend.Wait // nil: it does not wait
 	// positionTTL is how long the server keeps its position in the queue without a request; 0: it does not wait.
 	positionTTL time.Duration
 
@@ -160,36 +161,36 @@ func (w *waiter) claimAs(a script.Attempt, moving time.Duration) (script.Positio
 // granted returns the Grant of a position that has the lock. If the lock was granted by somebody else, or by an earlier
 // delivery of the same request, it ends earlier than the TTL from now. The waiter then claims it. It does so even if
 // the whole TTL is left, because replicas have to confirm what the claim writes.
-func (w *waiter) granted(p script.Position) (locker.Grant, error) {
+func (w *waiter) granted(p script.Position) (backend.Grant, error) {
 	if !p.Whole {
 		w.placed = true
 		var err error
 		if p, err = w.claim(); err != nil {
-			return locker.Grant{}, w.give(err)
+			return backend.Grant{}, w.give(err)
 		}
 		if p.Status != script.Granted { // the time to claim it was over
-			return locker.Grant{}, w.give(errTooLate)
+			return backend.Grant{}, w.give(errTooLate)
 		}
 	}
 	// After Close, the caller cannot release the lock any more.
 	if w.n.closed() {
 		w.placed = true
-		return locker.Grant{}, w.give(locker.ErrClosed)
+		return backend.Grant{}, w.give(locker.ErrClosed)
 	}
 	// The grant keeps the waiter for as long as the lock is held. It needs neither.
 	w.ctx, w.wait = nil, nil
-	return locker.Grant{Fence: p.Counter, Fences: p.Fences, Token: w.req.Token, Sent: w.start, Private: w}, nil
+	return backend.Grant{Fence: p.Counter, Fences: p.Fences, Token: w.req.Token, Sent: w.start, Private: w}, nil
 }
 
 var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")
 
 // run waits for the lock in the queue. pause is how long to wait for a notification before the next request.
-func (w *waiter) run(pause time.Duration) (locker.Grant, error) {
+func (w *waiter) run(pause time.Duration) (backend.Grant, error) {
 	w.placed = true
 	for {
 		told, err := w.wait.Sleep(w.ctx, pause, w.news)
 		if err != nil {
-			return locker.Grant{}, w.give(err)
+			return backend.Grant{}, w.give(err)
 		}
 		asked := time.Now()
 		p, err := w.look(told)
@@ -200,10 +201,10 @@ func (w *waiter) run(pause time.Duration) (locker.Grant, error) {
 			w.wait.Held(heldError(p))
 			pause = w.pause(p)
 		case !isFault(err):
-			return locker.Grant{}, w.give(err)
+			return backend.Grant{}, w.give(err)
 		default:
 			if pause, err = w.wait.Failed(w.ctx, asked, w.n.fault(err)); err != nil {
-				return locker.Grant{}, w.give(err)
+				return backend.Grant{}, w.give(err)
 			}
 		}
 	}
@@ -236,7 +237,7 @@ func (w *waiter) resume() (script.Position, error) {
 	if w.stragglers() {
 		w.n.leave(&w.req, false) // so that its tombstone lives for long enough
 	}
-	w.req.Token, w.missed = locker.NewToken(), 0
+	w.req.Token, w.missed = backend.NewToken(), 0
 	w.listen()
 	return w.enqueue()
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/script"
 )
@@ -30,7 +30,7 @@ func TestTokensGrow(t *testing.T) {
 			t.Errorf("%s: the lock has %v, token %d", what, got, fence)
 		}
 		last = fence
-		if err := n.Release(t.Context(), locker.Request{Key: "k", Token: token}); err != nil {
+		if err := n.Release(t.Context(), backend.Request{Key: "k", Token: token}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/script"
 )
 
 func TestExtendScript(t *testing.T) {
 	s, n := real(t)
-	req := locker.Request{Key: "k", Token: "a", TTL: 20 * time.Second}
+	req := backend.Request{Key: "k", Token: "a", TTL: 20 * time.Second}
 	if err := n.Extend(t.Context(), req); !errors.Is(err, locker.ErrNotHeld) {
 		t.Errorf("without a lock: %v", err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/internal/redis/node"
@@ -61,20 +61,20 @@ func reach(t *testing.T, s *redistest.Server, dial func() (redis.Conn, error)) *
 }
 
 // Acquire makes one attempt without the queue, as a node of a Redlock is asked to.
-func (s *server) Acquire(_ context.Context, req locker.Request) (locker.Grant, error) {
+func (s *server) Acquire(_ context.Context, req backend.Request) (backend.Grant, error) {
 	ready := make(chan *node.Call, 1)
 	s.StartAcquire(new(node.Call), ready, 0, &req, node.CounterOptions{Quantum: 1})
 	v := (<-ready).Vote()
-	return locker.Grant{Fence: v.Counter}, v.Err
+	return backend.Grant{Fence: v.Counter}, v.Err
 }
 
-func request(token string) locker.Request {
-	return locker.Request{Key: "k", Token: token, TTL: 10 * time.Second}
+func request(token string) backend.Request {
+	return backend.Request{Key: "k", Token: token, TTL: 10 * time.Second}
 }
 
 func acquire(t *testing.T, n *server, token string, ttl time.Duration) uint64 {
 	t.Helper()
-	g, err := n.Acquire(t.Context(), locker.Request{Key: "k", Token: token, TTL: ttl})
+	g, err := n.Acquire(t.Context(), backend.Request{Key: "k", Token: token, TTL: ttl})
 	if err != nil {
 		t.Fatal(err)
 	}

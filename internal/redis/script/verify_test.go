@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/script"
 )
@@ -51,7 +52,7 @@ func TestVerifyScript(t *testing.T) {
 // master that was replaced. One that is out of memory does.
 func TestVerifyAsksAMaster(t *testing.T) {
 	s, n := real(t)
-	req := locker.Request{Key: "k", Token: "a", TTL: time.Minute}
+	req := backend.Request{Key: "k", Token: "a", TTL: time.Minute}
 	req.Fence = acquire(t, n, "a", time.Minute)
 	s.Cmd(t, "CONFIG", "SET", "maxmemory", 1)
 	if err := n.Verify(t.Context(), req); err != nil {
@@ -63,7 +64,7 @@ func TestVerifyAsksAMaster(t *testing.T) {
 		"READONLY":   {{"REPLICAOF", "127.0.0.1", 1}, {"REPLICAOF", "NO", "ONE"}},
 	} {
 		s.Cmd(t, refuse[0]...)
-		_, writes := n.Acquire(t.Context(), locker.Request{Key: code, Token: "a", TTL: time.Minute})
+		_, writes := n.Acquire(t.Context(), backend.Request{Key: code, Token: "a", TTL: time.Minute})
 		err := n.Verify(t.Context(), req)
 		var e drivers.ServerError
 		if writes == nil { // Redis 6.0 has scripts write without the replicas

@@ -59,8 +59,8 @@ func TestEveryMutantCompiles(t *testing.T) {
 		}
 	}
 	for name, bad := range map[string]patch{
-		"no such import": {"client.go", "req := Request{Key: key, Token: NewToken(), TTL",
-			"req := Request{Key: key, Token: strconv.Itoa(1), TTL"},
+		"no such import": {"client.go", "req := backend.Request{Key: key, Token: backend.NewToken(), TTL",
+			"req := backend.Request{Key: key, Token: strconv.Itoa(1), TTL"},
 		"a variable unused": {"lease.go", "l.grant.adopt(start, ttl)", "unused := ttl"},
 		"no syntax":         {"lease.go", "l.grant.adopt(start, ttl)", "l.adopt("},
 	} {

@@ -60,7 +60,7 @@ var recordMutants = []mutant{
 		"if !h.ends.IsZero() && !now.Before(h.ends) {", "if h.ends.IsZero() && !now.Before(h.ends) && now.IsZero() {"}},
 		[]killer{test("record", "TestConformance/ExtendTellsLoss")}},
 	{"record: a waiter keeps the token of an attempt that is undone", []patch{{"record/queue.go",
-		"			req.Token = locker.NewToken() // the attempt may be undone later\n", ""}},
+		"			req.Token = backend.NewToken() // the attempt may be undone later\n", ""}},
 		[]killer{test("record", "TestOneHolderUnderFaults|TestNothingIsLeftUnderFaults")}},
 	{"record: the clock of another machine is taken for this one",
 		[]patch{{"record/sightings.go", "if id != c.Clock {", "if id == \"\" {"}},

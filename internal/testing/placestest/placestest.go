@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -26,18 +27,18 @@ type World struct {
 	Queues  bool // the store serves waiting callers in the order of their arrival
 	Tells   bool // holders learn at once that others wait
 	Answers bool // holders learn that others wait by an Extend
-	store   locker.Backend
+	store   backend.Backend
 }
 
 // kinds are the kinds of stores.
 var kinds = []struct {
 	name  string
-	open  func(c *Calls) locker.Backend
+	open  func(c *Calls) backend.Backend
 	world World // what it can
 }{
-	{"in one step", func(c *Calls) locker.Backend { return c }, World{Steps: true, Queues: true, Tells: true}},
-	{"one by one", func(c *Calls) locker.Backend { return single{c, c, c, c} }, World{Queues: true, Answers: true}},
-	{"by polling", func(c *Calls) locker.Backend { return poller{c} }, World{}},
+	{"in one step", func(c *Calls) backend.Backend { return c }, World{Steps: true, Queues: true, Tells: true}},
+	{"one by one", func(c *Calls) backend.Backend { return single{c, c, c, c} }, World{Queues: true, Answers: true}},
+	{"by polling", func(c *Calls) backend.Backend { return poller{c} }, World{}},
 }
 
 func newCalls() *Calls { return &Calls{Backend: memory.NewBackend(), calls: map[string]int{}} }
@@ -65,7 +66,7 @@ func Conform(t *testing.T, suite func(t *testing.T, h conformance.Harness)) {
 				Store: func(testing.TB) conformance.Store {
 					c := newCalls()
 					return conformance.Store{
-						Open:   func() locker.Backend { return kind.open(c) },
+						Open:   func() backend.Backend { return kind.open(c) },
 						Delete: func(key string) { _, _ = c.ForceRelease(context.Background(), key, "") },
 					}
 				},
@@ -146,7 +147,7 @@ func (c *Calls) Kill(label string) {
 	c.dead = label
 }
 
-func (c *Calls) isDead(req locker.Request) bool {
+func (c *Calls) isDead(req backend.Request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dead != "" && req.Label == c.dead
@@ -201,28 +202,28 @@ func (c *Calls) count(call string) error {
 	return fault
 }
 
-// Acquire implements [locker.Backend].
-func (c *Calls) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+// Acquire implements [backend.Backend].
+func (c *Calls) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	if err := c.count("Acquire"); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	defer c.answer()
 	return c.Backend.Acquire(ctx, req)
 }
 
-// Queue implements [locker.Queuer].
-func (c *Calls) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+// Queue implements [backend.Queuer].
+func (c *Calls) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	if err := c.count("Queue"); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	defer c.answer()
 	return c.Backend.Queue(ctx, req, wait)
 }
 
-// AcquireMany implements [locker.ManyAcquirer].
+// AcquireMany implements [backend.ManyAcquirer].
 func (c *Calls) AcquireMany(
-	ctx context.Context, reqs []locker.Request, choice locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, choice backend.Choice,
+) ([]*backend.Grant, error) {
 	if err := c.count("AcquireMany"); err != nil {
 		return nil, err
 	}
@@ -230,8 +231,8 @@ func (c *Calls) AcquireMany(
 	return c.Backend.AcquireMany(ctx, reqs, choice)
 }
 
-// Release implements [locker.Backend]. It does not fail.
-func (c *Calls) Release(ctx context.Context, req locker.Request) error {
+// Release implements [backend.Backend]. It does not fail.
+func (c *Calls) Release(ctx context.Context, req backend.Request) error {
 	_ = c.count("Release")
 	if c.isDead(req) {
 		return locker.ErrUnavailable
@@ -240,8 +241,8 @@ func (c *Calls) Release(ctx context.Context, req locker.Request) error {
 	return c.Backend.Release(ctx, req)
 }
 
-// Extend implements [locker.Backend]. It does not fail, and ends with ctx.
-func (c *Calls) Extend(ctx context.Context, req locker.Request) error {
+// Extend implements [backend.Backend]. It does not fail, and ends with ctx.
+func (c *Calls) Extend(ctx context.Context, req backend.Request) error {
 	c.mu.Lock()
 	c.calls["Extend"]++
 	delay, late := c.delay, c.late
@@ -271,15 +272,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // single is a store that acquires one lock at a time. Its answers tell that others wait.
 type single struct {
-	locker.Backend
-	locker.Queuer
-	locker.Verifier
+	backend.Backend
+	backend.Queuer
+	backend.Verifier
 	inspect.Inspector
 }
 
-func (s single) Capabilities() locker.Capabilities { return locker.Capabilities{AnswersWanted: true} }
+func (s single) Capabilities() backend.Capabilities { return backend.Capabilities{AnswersWanted: true} }
 
-func (s single) Extend(ctx context.Context, req locker.Request) error {
+func (s single) Extend(ctx context.Context, req backend.Request) error {
 	i, _ := s.Inspect(ctx, req.Key) // the answer is of the past when it comes
 	if err := s.Backend.Extend(ctx, req); err != nil {
 		return err
@@ -291,4 +292,4 @@ func (s single) Extend(ctx context.Context, req locker.Request) error {
 }
 
 // poller is a store without a queue.
-type poller struct{ locker.Backend }
+type poller struct{ backend.Backend }

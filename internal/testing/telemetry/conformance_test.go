@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
@@ -18,7 +19,7 @@ type forgetful struct {
 	owners sync.Map // tokens by key
 }
 
-func (f *forgetful) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (f *forgetful) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	grant, err := f.Backend.Acquire(ctx, req)
 	if err == nil {
 		f.owners.Store(req.Key, req.Token)
@@ -26,7 +27,7 @@ func (f *forgetful) Acquire(ctx context.Context, req locker.Request) (locker.Gra
 	return grant, err
 }
 
-func (f *forgetful) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (f *forgetful) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	grant, err := f.Backend.Queue(ctx, req, wait)
 	if err == nil {
 		f.owners.Store(req.Key, req.Token)
@@ -35,8 +36,8 @@ func (f *forgetful) Queue(ctx context.Context, req locker.Request, wait locker.W
 }
 
 func (f *forgetful) AcquireMany(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) ([]*backend.Grant, error) {
 	grants, err := f.Backend.AcquireMany(ctx, reqs, c)
 	if err == nil {
 		for _, req := range reqs {
@@ -48,7 +49,7 @@ func (f *forgetful) AcquireMany(
 
 func (f *forgetful) lose(key string) {
 	if token, ok := f.owners.Load(key); ok {
-		_ = f.Release(context.Background(), locker.Request{Key: key, Token: token.(string)})
+		_ = f.Release(context.Background(), backend.Request{Key: key, Token: token.(string)})
 	}
 }
 

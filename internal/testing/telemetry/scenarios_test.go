@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/memory"
 )
 
@@ -251,7 +252,7 @@ var scenarios = []scenario{
 	`},
 	{"deleted", func(r *recorder, s *store, l locker.Locker) {
 		lease := must(l.Lock(r.request(), key))
-		_ = s.Release(context.Background(), locker.Request{Key: key, Token: lease.Token()})
+		_ = s.Release(context.Background(), backend.Request{Key: key, Token: lease.Token()})
 		<-lease.Done()
 		_ = lease.Extend(r.request())
 	}, `
@@ -272,7 +273,7 @@ var scenarios = []scenario{
 	`},
 	{"gone when it is unlocked", func(r *recorder, s *store, l locker.Locker) {
 		lease := must(l.Lock(r.request(), key))
-		_ = s.Release(context.Background(), locker.Request{Key: key, Token: lease.Token()})
+		_ = s.Release(context.Background(), backend.Request{Key: key, Token: lease.Token()})
 		_ = lease.Unlock(r.request())
 	}, `
 		locker.lock 0s-0s in request

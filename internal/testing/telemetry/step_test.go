@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/tracing"
@@ -106,7 +107,7 @@ func TestStepsAreRecorded(t *testing.T) { recorded(t, stepScenarios) }
 // unable is a backend that could acquire several locks in one step, but not these.
 type unable struct{ *memory.Backend }
 
-func (unable) AcquireMany(context.Context, []locker.Request, locker.Choice) ([]*locker.Grant, error) {
+func (unable) AcquireMany(context.Context, []backend.Request, backend.Choice) ([]*backend.Grant, error) {
 	return nil, errors.ErrUnsupported
 }
 

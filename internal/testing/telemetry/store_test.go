@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/memory"
 )
 
@@ -32,22 +33,22 @@ func (s *store) fails(op string) error {
 	return nil
 }
 
-func (s *store) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	s.tokens.note(req.Token)
 	return s.Backend.Acquire(ctx, req)
 }
 
-func (s *store) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (s *store) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	s.tokens.note(req.Token)
 	if err := s.fails("queue"); err != nil {
-		return locker.Grant{}, err
+		return backend.Grant{}, err
 	}
 	return s.Backend.Queue(ctx, req, wait)
 }
 
 func (s *store) AcquireMany(
-	ctx context.Context, reqs []locker.Request, c locker.Choice,
-) ([]*locker.Grant, error) {
+	ctx context.Context, reqs []backend.Request, c backend.Choice,
+) ([]*backend.Grant, error) {
 	for _, req := range reqs {
 		s.tokens.note(req.Token)
 	}
@@ -57,14 +58,14 @@ func (s *store) AcquireMany(
 	return s.Backend.AcquireMany(ctx, reqs, c)
 }
 
-func (s *store) Extend(ctx context.Context, req locker.Request) error {
+func (s *store) Extend(ctx context.Context, req backend.Request) error {
 	if err := s.fails("extend"); err != nil {
 		return err
 	}
 	return s.Backend.Extend(ctx, req)
 }
 
-func (s *store) Release(ctx context.Context, req locker.Request) error {
+func (s *store) Release(ctx context.Context, req backend.Request) error {
 	if err := s.fails("release"); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/tracing"
@@ -66,7 +67,7 @@ func TestContextCarriesTheSpan(t *testing.T) {
 
 // spying records the spans of the contexts that it receives.
 type spying struct {
-	locker.Backend
+	backend.Backend
 	spans []trace.SpanContext
 }
 
@@ -74,17 +75,17 @@ func (s *spying) see(ctx context.Context) {
 	s.spans = append(s.spans, trace.SpanContextFromContext(ctx))
 }
 
-func (s *spying) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s *spying) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	s.see(ctx)
 	return s.Backend.Acquire(ctx, req)
 }
 
-func (s *spying) Extend(ctx context.Context, req locker.Request) error {
+func (s *spying) Extend(ctx context.Context, req backend.Request) error {
 	s.see(ctx)
 	return s.Backend.Extend(ctx, req)
 }
 
-func (s *spying) Release(ctx context.Context, req locker.Request) error {
+func (s *spying) Release(ctx context.Context, req backend.Request) error {
 	s.see(ctx)
 	return s.Backend.Release(ctx, req)
 }

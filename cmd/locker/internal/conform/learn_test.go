@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -19,9 +20,9 @@ func TestLearnTellsWhatAStoreCanDo(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		able := memory.NewBackend()
 		for name, tt := range map[string]struct {
-			store locker.Backend
+			store backend.Backend
 			can   bool
-		}{"able": {able, true}, "with the required methods only": {struct{ locker.Backend }{able}, false}} {
+		}{"able": {able, true}, "with the required methods only": {struct{ backend.Backend }{able}, false}} {
 			k, err := Deployment{
 				Open: func(int) (locker.Locker, error) { return locker.NewClient(tt.store), nil },
 			}.learn(t.Context())
@@ -39,9 +40,9 @@ func TestLearnTellsWhatAStoreCanDo(t *testing.T) {
 }
 
 // seconds is a store that rounds TTLs up to whole seconds.
-type seconds struct{ locker.Backend }
+type seconds struct{ backend.Backend }
 
-func (s seconds) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (s seconds) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	req.TTL = (req.TTL + time.Second - 1).Truncate(time.Second)
 	return s.Backend.Acquire(ctx, req)
 }

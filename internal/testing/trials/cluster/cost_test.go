@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/single"
@@ -42,7 +43,7 @@ func commands(t *testing.T, long time.Duration, servers []*redistest.Server, d f
 	t.Helper()
 	l := single.New(d())
 	defer func() { _ = l.Close() }()
-	key := locker.NewToken()
+	key := backend.NewToken()
 	holder, err := l.Lock(t.Context(), key, locker.TTL(time.Hour), locker.NoRenewal())
 	if err != nil {
 		t.Fatal(err)

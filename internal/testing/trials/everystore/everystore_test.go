@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	_ "github.com/golocker/locker/backends/etcd"
 	_ "github.com/golocker/locker/backends/nats"
 	"github.com/golocker/locker/backends/postgres"
@@ -92,20 +93,20 @@ type twice struct {
 	last, refused atomic.Uint64
 }
 
-func (b *twice) grant(g locker.Grant, err error) (locker.Grant, error) {
+func (b *twice) grant(g backend.Grant, err error) (backend.Grant, error) {
 	g.Fence *= spread
 	b.last.Store(g.Fence)
 	return g, err
 }
 
-func (b *twice) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (b *twice) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	return b.grant(b.Backend.Queue(ctx, req, wait))
 }
 
-func (b *twice) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b *twice) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	g, err := b.Backend.Acquire(ctx, req)
 	if n := b.refused.Add(1); errors.Is(err, locker.ErrHeld) && n%20 == 0 {
-		return locker.Grant{Fence: b.last.Load() + n%spread}, nil
+		return backend.Grant{Fence: b.last.Load() + n%spread}, nil
 	}
 	return b.grant(g, err)
 }
@@ -113,13 +114,13 @@ func (b *twice) Acquire(ctx context.Context, req locker.Request) (locker.Grant, 
 // repeating gives each token several times.
 type repeating struct{ *memory.Backend }
 
-func (b repeating) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (b repeating) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	g, err := b.Backend.Queue(ctx, req, wait)
 	g.Fence = (g.Fence + 3) / 4
 	return g, err
 }
 
-func (b repeating) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b repeating) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	g, err := b.Backend.Acquire(ctx, req)
 	g.Fence = (g.Fence + 3) / 4
 	return g, err
@@ -128,12 +129,12 @@ func (b repeating) Acquire(ctx context.Context, req locker.Request) (locker.Gran
 // hasty ends locks too early.
 type hasty struct{ *memory.Backend }
 
-func (b hasty) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (b hasty) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	req.TTL /= 2
 	return b.Backend.Queue(ctx, req, wait)
 }
 
-func (b hasty) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (b hasty) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	req.TTL /= 2
 	return b.Backend.Acquire(ctx, req)
 }
@@ -141,7 +142,7 @@ func (b hasty) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 // The rules, and the model, find stores that do not keep their promises.
 func TestBrokenStoresAreFound(t *testing.T) {
 	for name, tt := range map[string]struct {
-		store locker.Backend
+		store backend.Backend
 		rule  string
 	}{
 		"grants twice":          {&twice{Backend: memory.NewBackend()}, "ME"},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/recordstore"
 	"github.com/golocker/locker/internal/testing/testserver"
@@ -37,11 +38,11 @@ var Files = Deployment{Name: "files", Start: startFile, Light: true}
 const Scheme = "records"
 
 func init() {
-	Register(Scheme, func(s record.Store) locker.Backend { return record.NewBackend(s) })
+	Register(Scheme, func(s record.Store) backend.Backend { return record.NewBackend(s) })
 }
 
 // Register makes a scheme for the store that [Served] starts. open returns a Backend of it.
-func Register(scheme string, open func(s record.Store) locker.Backend) {
+func Register(scheme string, open func(s record.Store) backend.Backend) {
 	type settings struct {
 		Addr string `yaml:"addr" json:"addr" url:"-"`
 	}

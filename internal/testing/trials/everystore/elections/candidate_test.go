@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/internal/child"
@@ -238,14 +239,14 @@ type mortal struct {
 	dead atomic.Bool
 }
 
-func (m *mortal) Extend(ctx context.Context, req locker.Request) error {
+func (m *mortal) Extend(ctx context.Context, req backend.Request) error {
 	if m.dead.Load() {
 		return locker.ErrUnavailable
 	}
 	return m.Backend.Extend(ctx, req)
 }
 
-func (m *mortal) Release(ctx context.Context, req locker.Request) error {
+func (m *mortal) Release(ctx context.Context, req backend.Request) error {
 	if m.dead.Load() {
 		return locker.ErrUnavailable
 	}

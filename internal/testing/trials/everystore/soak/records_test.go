@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 	"github.com/golocker/locker/record"
 )
@@ -74,22 +74,22 @@ func (tr *trial) acquired(count int) func() bool {
 const hasty = "hasty"
 
 func init() {
-	deployment.Register(hasty, func(s record.Store) locker.Backend { return quarters{record.NewBackend(s)} })
+	deployment.Register(hasty, func(s record.Store) backend.Backend { return quarters{record.NewBackend(s)} })
 }
 
 type quarters struct{ *record.Backend }
 
-func (q quarters) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+func (q quarters) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	req.TTL /= 4
 	return q.Backend.Acquire(ctx, req)
 }
 
-func (q quarters) Queue(ctx context.Context, req locker.Request, wait locker.Wait) (locker.Grant, error) {
+func (q quarters) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	req.TTL /= 4
 	return q.Backend.Queue(ctx, req, wait)
 }
 
-func (q quarters) Extend(ctx context.Context, req locker.Request) error {
+func (q quarters) Extend(ctx context.Context, req backend.Request) error {
 	req.TTL /= 4
 	return q.Backend.Extend(ctx, req)
 }

@@ -1,6 +1,8 @@
-package locker
+package backend
 
-import "time"
+import (
+	"time"
+)
 
 // Capable is an optional interface that may be implemented by a [Backend]. If not, the backend can do nothing that
 // [Capabilities] names.
