@@ -105,9 +105,9 @@ func (b *Backend) watched(e *entry) time.Duration {
 }
 
 const (
-	// maxSightings bounds how many records are remembered, each of which takes some 300 bytes. While there are so many,
-	// no other one is remembered, rather than that one is forgotten: if keys are looked at in turn, and there are more of
-	// them than fit, it would always be the one that is looked at next, and none would ever count as free.
+	// maxSightings bounds how many records are remembered. Each takes some 300 bytes, and all of them 75 MB. While there
+	// are so many, no other one is remembered, rather than that one is forgotten: if keys are looked at in turn, and there
+	// are more of them than fit, it would always be the one that is looked at next, and none would ever count as free.
 	maxSightings = 250_000
 
 	// oldSightings is how many are remembered of those at which nobody looks any more.
