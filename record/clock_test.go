@@ -211,6 +211,21 @@ func TestClockOfExtensions(t *testing.T) {
 	})
 }
 
+// A process that knows no clock leaves the record of one that does as it is: the others would have to watch it.
+func TestProcessWithoutAClockWritesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		process := machine(t, s)
+		acquire(t, process("a"), ttl)
+		text := s.Text("k")
+		for _, clock := range []string{none, ""} {
+			wantHeld(t, process(clock), "a process that knows no clock")
+		}
+		if s.Text("k") != text {
+			t.Errorf("the record was %s, and is %s", text, s.Text("k"))
+		}
+	})
+}
+
 // The machine was restored from a snapshot, beside its disk, and its clock has gone back. Watching bounds what that
 // costs.
 func TestClockThatHasGoneBack(t *testing.T) {

@@ -24,7 +24,7 @@ var onceMutants = []mutant{
 		"TestTheClaimOutlastsTheSkew"),
 	tick("a tick that is hours ahead is run", "-c.age > max(c.skew, time.Second)", "-c.age > 100*time.Hour",
 		"TestTickInTheFuture"),
-	tick("a call does not ask again while the store is down", 
+	tick("a call does not ask again while the store is down",
 		"			if pause(ctx) {\n				continue\n			}\n			err = context.Cause(ctx)\n", "			pause(ctx)\n", "TestStoreIsDown"),
 	tick("an error names the lock of the tick", "		return nil, named(key, err)\n", "		return nil, err\n",
 		"TestErrorsNameTheKeyOfTheCaller"),

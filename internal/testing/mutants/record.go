@@ -74,7 +74,7 @@ var recordMutants = []mutant{
 		[]killer{test("record", "TestClocksThatCannotBeWritten")}},
 	{"record: a process that knows no clock adopts the record of one that does",
 		[]patch{{"record/sightings.go", "id != \"\" && id != found.Clock", "id != found.Clock"}},
-		[]killer{test("record", "TestClock/the_other_does_not")}},
+		[]killer{test("record", "TestProcessWithoutAClockWritesNothing")}},
 	{"record: on the clock, the length counts from the first record",
 		[]patch{{"record/sightings.go", "c.Clock, c.Ends = id, milliseconds(now)+c.Length",
 			"c.Clock, c.Ends = id, milliseconds(now)+c.Length-c.Age"}},
