@@ -18,13 +18,7 @@ import (
 	"time"
 )
 
-func main() {
-	if plan := os.Getenv(crewEnv); plan != "" {
-		crewHere(plan)
-		return
-	}
-	os.Exit(command())
-}
+func main() { os.Exit(command()) }
 
 // command returns the exit code.
 func command() int {

@@ -17,8 +17,7 @@ type plan struct {
 	Leases    int           `json:"leases"`
 	Held      time.Duration `json:"held"` // one visit
 	HeldTTL   time.Duration `json:"held_ttl"`
-	Hang      time.Duration `json:"hang"`    // how long a node hangs under load
-	Readers   time.Duration `json:"readers"` // one visit, readers and writers
+	Hang      time.Duration `json:"hang"` // how long a node hangs under load
 }
 
 var (
@@ -28,7 +27,7 @@ var (
 		Contended: time.Second, Handover: 300 * time.Millisecond,
 		Quorum: 100 * time.Millisecond, Crowd: time.Second,
 		Keys: 1_000_000, Leases: 10_000, Held: 1200 * time.Millisecond, HeldTTL: 3 * time.Second,
-		Hang: time.Second, Readers: 3 * time.Second,
+		Hang: time.Second,
 	}
 	full = plan{
 		Rounds: 11, FewRounds: 7, Rare: 7,
@@ -36,7 +35,7 @@ var (
 		Contended: 3 * time.Second, Handover: 3 * time.Second,
 		Quorum: 500 * time.Millisecond, Crowd: 5 * time.Second,
 		Keys: 1_000_000, Leases: 10_000, Held: 10 * time.Second, HeldTTL: 3 * time.Second,
-		Hang: time.Minute, Readers: time.Minute,
+		Hang: time.Minute,
 	}
 	smoke = plan{
 		Rounds: 1, FewRounds: 1, Rare: 1,
@@ -44,7 +43,7 @@ var (
 		Contended: 20 * time.Millisecond, Handover: 20 * time.Millisecond,
 		Quorum: 5 * time.Millisecond, Crowd: 60 * time.Millisecond,
 		Keys: 1000, Leases: 200, Held: 200 * time.Millisecond, HeldTTL: 450 * time.Millisecond,
-		Hang: 50 * time.Millisecond, Readers: 60 * time.Millisecond,
+		Hang: 50 * time.Millisecond,
 	}
 )
 
@@ -60,8 +59,7 @@ func scenarios(s *servers, p plan) []*Scenario {
 	}
 	list = append(list, contendedRedlock(s, p))
 	if s.network == nil {
-		list = append(list, serverCPU(s, p), leases(s, p), keyMemory(s, p), hang(s, p),
-			readersAndWriters(s, p))
+		list = append(list, serverCPU(s, p), leases(s, p), keyMemory(s, p), hang(s, p))
 	}
 	return list
 }

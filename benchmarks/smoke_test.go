@@ -14,14 +14,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// The test binary is also the program of the processes that read and write.
-func TestMain(m *testing.M) {
-	if plan := os.Getenv(crewEnv); plan != "" {
-		crewHere(plan)
-		return
-	}
-	goleak.VerifyTestMain(m, redistest.Lingering()...)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
 
 // TestSmoke runs everything as briefly as possible. It shows whether the benchmarks still work, and says nothing of
 // speed.

@@ -31,9 +31,9 @@ func (b *Backend) inspection(e *entry) inspect.Inspection {
 	return i
 }
 
-// Inspect implements [inspect.Inspector]. With a [Clock], Remaining and Held are exact, and Seen is 0. Otherwise Seen is
-// set, Remaining is what is left for those who go on watching the lock since then, and Held is too short by the age that
-// the record had when it was first seen.
+// Inspect implements [inspect.Inspector]. With a [Clock], Remaining and Held are exact, and Seen is 0. Otherwise Seen
+// is set, Remaining is what is left for those who go on watching the lock since then, and Held is too short by the age
+// that the record had when it was first seen.
 func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	if err := b.usable(); err != nil {
 		return inspect.Inspection{State: inspect.Unknown}, err
