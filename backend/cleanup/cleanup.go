@@ -3,6 +3,13 @@
 //
 //	type store struct{ chores cleanup.Queue }
 //
+//	func (s *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
+//		if err := s.chores.Backlog(); err != nil {
+//			return backend.Grant{}, fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+//		}
+//		// …
+//	}
+//
 //	func (s *store) Release(ctx context.Context, req backend.Request) error {
 //		err := s.release(ctx, req)
 //		if errors.Is(err, locker.ErrUnavailable) {
@@ -10,6 +17,8 @@
 //		}
 //		return err
 //	}
+//
+// Close of the store calls that of the Queue, while its servers can still be reached.
 package cleanup
 
 import (
@@ -45,14 +54,13 @@ var errBacklog = fmt.Errorf("the store has not answered %d requests that clean u
 //
 //   - At most 16 chores are called at once. The others wait: the newest comes first, because the oldest ends soonest by
 //     itself, and those that have failed come last, in turn.
-//   - While the store fails, one of these probes it at a time, after pauses that grow from 20 ms to a second. The first
-//     probe that succeeds ends that. Meanwhile, one new chore at a time is called at once, so that it does not wait for
-//     those that fail for a reason of their own.
+//   - While the store fails, one of those that have failed is called at a time, as a probe, and one new one, each after
+//     pauses that grow from 20 ms to a second. The first probe that succeeds ends that. A new chore that succeeds does
+//     not: the others may fail for a reason of their own. They do not hold it up.
 //   - There is a bound for the chores that wait; see Backlog.
 //   - A Queue without chores has no goroutine.
 type Queue struct {
-	// Timeout bounds one call of a chore. Zero means 5 s. It must not be changed after the first call of
-	// Repeat.
+	// Timeout bounds one call of a chore. Zero means 5 s. It must not be changed after the first call of Repeat.
 	Timeout time.Duration
 
 	mu      sync.Mutex
@@ -88,9 +96,7 @@ func (q *Queue) Repeat(until time.Time, chore func(ctx context.Context) error) {
 	q.begin()
 	if q.open.Err() == nil && len(q.fresh)+len(q.failed) < 2*maxChores {
 		q.fresh = append(q.fresh, todo{chore: chore, until: until})
-		if !q.probing || q.workers == 1 {
-			q.start()
-		}
+		q.start()
 	}
 }
 
@@ -135,22 +141,26 @@ func (q *Queue) begin() {
 
 // start starts a worker if a chore waits for one. Call with mu held.
 func (q *Queue) start() {
-	if q.workers < maxWorkers && len(q.fresh)+len(q.failed) > 0 {
+	room, waiting := maxWorkers, len(q.fresh)+len(q.failed)
+	if q.probing {
+		room, waiting = 2, len(q.fresh)
+	}
+	if q.workers < room && waiting > 0 {
 		q.workers++
 		go q.work()
 	}
 }
 
-// work is a worker. It ends when no chore waits, or when another one probes.
+// work is a worker. It ends when no chore waits for it.
 func (q *Queue) work() {
-	var pause time.Duration // positive if this worker probes
+	probes, pause := false, time.Duration(0)
 	for {
-		t, ok := q.next(pause > 0)
+		t, ok := q.next(probes)
 		if !ok {
 			return
 		}
 		failed := q.call(t) != nil
-		if !q.called(t, failed, pause > 0) {
+		if probes, ok = q.called(t, failed, probes); !ok {
 			return
 		}
 		if !failed {
@@ -167,15 +177,15 @@ func (q *Queue) work() {
 	}
 }
 
-// next takes a chore whose time is not over. If there is none, the worker ends.
+// next takes a chore whose time is not over. If there is none for the worker, the worker ends.
 func (q *Queue) next(probes bool) (t todo, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.open.Err() == nil {
-		if newest := len(q.fresh) - 1; newest >= 0 {
+		if newest := len(q.fresh) - 1; newest >= 0 && !probes {
 			t = q.fresh[newest]
 			q.fresh = slices.Delete(q.fresh, newest, newest+1)
-		} else if len(q.failed) > 0 {
+		} else if len(q.failed) > 0 && probes == q.probing {
 			t, q.failed[0] = q.failed[0], todo{} // the array does not keep what the chore refers to
 			q.failed = q.failed[1:]
 		} else {
@@ -187,13 +197,14 @@ func (q *Queue) next(probes bool) (t todo, ok bool) {
 				t.last = true
 			default:
 			}
-			if !q.probing {
-				q.start()
-			}
+			q.start()
 			return t, true
 		}
 	}
-	q.end(probes)
+	if probes {
+		q.probing = false
+	}
+	q.end()
 	return todo{}, false
 }
 
@@ -209,30 +220,35 @@ func (q *Queue) call(t todo) error {
 	return t.chore(ctx)
 }
 
-// called puts t back if it has failed. It reports whether the worker goes on. If t has failed, that is as the one that
-// probes.
-func (q *Queue) called(t todo, failed, probes bool) bool {
+// called puts t back if it has failed. It reports whether the worker probes from now on, and whether it goes on.
+func (q *Queue) called(t todo, failed, probes bool) (probesNow, goesOn bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if failed && !t.last {
 		q.failed = append(q.failed, t)
 	}
-	if q.probing && !probes {
-		q.end(false)
-		return false
-	}
-	if q.probing = failed; failed {
+	if failed {
 		q.fresh, q.failed = slices.DeleteFunc(q.fresh, todo.over), slices.DeleteFunc(q.failed, todo.over)
 	}
-	return true
+	if q.probing && !probes { // another worker probes, and one is for new chores
+		if failed && q.workers > 2 {
+			q.end()
+			return false, false
+		}
+		return false, true
+	}
+	q.probing = failed
+	q.start()
+	return failed, true
 }
 
-// end ends a worker. Call with mu held.
-func (q *Queue) end(probes bool) {
-	if probes {
-		q.probing = false
+// end ends a worker, and starts another one if it has left chores to one. Call with mu held.
+func (q *Queue) end() {
+	q.workers--
+	if q.open.Err() == nil {
+		q.start()
 	}
-	if q.workers--; q.workers == 0 {
+	if q.workers == 0 {
 		q.idle.Broadcast()
 	}
 }

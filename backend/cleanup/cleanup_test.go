@@ -151,7 +151,7 @@ func TestTimeoutBoundsACall(t *testing.T) {
 }
 
 // However many chores there are, a store that is down for an hour is asked by one of them at a time, about once a
-// second, and each time by another one.
+// second, and each time by another one. That is so when all have been called once.
 func TestOneChoreProbesAStoreThatIsDown(t *testing.T) {
 	for name, hangs := range map[string]bool{"it refuses": false, "it hangs": true} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +168,13 @@ func TestOneChoreProbesAStoreThatIsDown(t *testing.T) {
 				if _, most := s.reset(); most > maxWorkers {
 					t.Errorf("%d calls at once", most)
 				}
+				time.Sleep(2 * defaultTimeout)
+				s.reset()
 				time.Sleep(time.Minute)
+				if _, most := s.reset(); most > 2 {
+					t.Errorf("%d calls at once, of a store that is down", most)
+				}
+				time.Sleep(10 * time.Minute)
 				s.reset()
 				time.Sleep(time.Hour)
 				calls, most := s.reset()
@@ -226,18 +232,22 @@ func TestChoresThatFailDoNotHoldUpNewOnes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, q *Queue, s *store) {
 				s.set(true, hangs)
-				for range 1000 {
+				for range 200 {
 					q.Repeat(in(time.Hour), s.request)
 				}
-				time.Sleep(time.Minute)
+				time.Sleep(30 * time.Minute) // each was called
 				for range 100 {
 					time.Sleep(time.Second)
 					added, done := time.Now(), make(chan struct{})
-					q.Repeat(in(time.Hour), func(context.Context) error {
-						close(done)
-						return nil
-					})
-					<-done
+					for range 3 {
+						q.Repeat(in(time.Hour), func(context.Context) error {
+							done <- struct{}{}
+							return nil
+						})
+					}
+					for range 3 {
+						<-done
+					}
 					if took := time.Since(added); took > minPause {
 						t.Fatalf("a new chore has waited %v", took)
 					}

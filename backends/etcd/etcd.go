@@ -49,6 +49,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/backend/cleanup"
 )
 
 const (
@@ -101,7 +102,7 @@ type store struct {
 	renewals    renewals // of the leases of waiters
 	losses      watches  // of entries of locks that are held
 	changes     watches  // of directories, for Watch; apart, because some refusals end the stream
-	cleanup     cleanup
+	chores      cleanup.Queue
 	logger      *slog.Logger // nil: members are not looked at
 	auditing    sync.WaitGroup
 
@@ -150,7 +151,6 @@ func newBackend(client *clientv3.Client, opts ...Option) *store {
 	b.renewals.begin(b.open, b.leases, b.connections.suspect)
 	b.losses.begin(b.open, pb.NewWatchClient(members))
 	b.changes.begin(b.open, pb.NewWatchClient(members))
-	b.cleanup.begin(b.open)
 	if b.logger != nil {
 		b.auditing.Go(func() { b.audit(b.logger) })
 	}
@@ -184,13 +184,12 @@ func (b *store) Close() error {
 		b.stop()
 		return nil //nolint:nilerr // a backend that cannot be used has nothing to end
 	}
-	b.cleanup.close(closeGrace)
+	b.chores.Close(closeGrace)
 	b.stop()
 	b.rounds.wait()
 	b.renewals.wait()
 	b.losses.wait()
 	b.changes.wait()
-	b.cleanup.wait()
 	b.logins.wait()
 	b.connections.wait()
 	b.auditing.Wait()
@@ -281,8 +280,8 @@ func (b *store) AcquireMany(
 		return nil, err
 	}
 	defer cancel()
-	if b.cleanup.full() {
-		return nil, errBacklog
+	if err := b.chores.Backlog(); err != nil {
+		return nil, unavailable(ctx, err)
 	}
 	l, err := b.lease(ctx, reqs[0].TTL, len(reqs))
 	if err != nil {
@@ -413,7 +412,7 @@ func (b *store) Release(ctx context.Context, req backend.Request) error {
 	until, kept := time.Now().Add(req.Keep), (*lease)(nil)
 	err = b.release(inner, req, until, &kept)
 	if errors.Is(err, locker.ErrUnavailable) {
-		b.cleanup.add(time.Now().Add(req.TTL), func(ctx context.Context) error {
+		b.chores.Repeat(time.Now().Add(req.TTL), func(ctx context.Context) error {
 			err := b.release(undated{ctx}, req, until, &kept)
 			if errors.Is(err, locker.ErrNotHeld) {
 				return nil

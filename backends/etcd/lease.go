@@ -116,7 +116,7 @@ const lateness = 10 * time.Second
 // taken for a while, and etcd refuses the request when it comes.
 func (b *store) forget(id int64, longest time.Duration) {
 	taken := false // the number may be taken by a request of this function, the answer to which was lost
-	b.cleanup.add(time.Now().Add(longest), func(ctx context.Context) error {
+	b.chores.Repeat(time.Now().Add(longest), func(ctx context.Context) error {
 		for {
 			_, err := b.leases.LeaseRevoke(undated{ctx}, &pb.LeaseRevokeRequest{ID: id})
 			switch {
@@ -142,7 +142,7 @@ func (b *store) forget(id int64, longest time.Duration) {
 // revoke ends a lease in the background, and the entries that it has at that time. A request that arrives later to
 // write an entry with the lease is refused. So this undoes an attempt whose outcome is not known.
 func (b *store) revoke(l *lease) {
-	b.cleanup.add(l.end(), func(ctx context.Context) error {
+	b.chores.Repeat(l.end(), func(ctx context.Context) error {
 		_, err := b.leases.LeaseRevoke(undated{ctx}, &pb.LeaseRevokeRequest{ID: int64(l.id)})
 		if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
 			return nil

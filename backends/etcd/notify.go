@@ -47,7 +47,7 @@ func (b *store) NotifyWanted(req backend.Request, wanted func()) (stop func()) {
 		if over.Load() {
 			return
 		}
-		b.cleanup.add(time.Now().Add(b.timeout), func(ctx context.Context) error {
+		b.chores.Repeat(time.Now().Add(b.timeout), func(ctx context.Context) error {
 			if over.Load() {
 				return nil
 			}

@@ -186,8 +186,8 @@ func (w *waiter) leave() {
 
 // join makes the first contact: it takes the lock if it is free, and writes the waiter's entry otherwise.
 func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) {
-	if w.cleanup.full() {
-		return nil, errBacklog
+	if err := w.chores.Backlog(); err != nil {
+		return nil, unavailable(ctx, err)
 	}
 	if w.lease, err = w.store.lease(ctx, w.req.TTL, 1); err != nil {
 		return nil, err

@@ -130,7 +130,6 @@ func listening() (*store, *teller) {
 	b.open, b.stop = context.WithCancel(context.Background())
 	b.losses.begin(b.open, m)
 	b.changes.begin(b.open, m)
-	b.cleanup.begin(b.open)
 	return b, m
 }
 

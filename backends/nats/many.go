@@ -31,6 +31,9 @@ func (b *store) AcquireMany(
 	if err := b.usable(); err != nil {
 		return nil, err
 	}
+	if err := b.chores.Backlog(); err != nil {
+		return nil, unavailable(err)
+	}
 	ctx, cancel := b.bounded(ctx, reqs[0].TTL)
 	defer cancel()
 	start := time.Now()

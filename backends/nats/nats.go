@@ -46,6 +46,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/backend/cleanup"
 	"github.com/golocker/locker/inspect"
 )
 
@@ -109,11 +110,11 @@ type store struct {
 	news   news
 	reach  reach
 
+	chores  cleanup.Queue
 	closing chan struct{}
 	mu      sync.Mutex
 	closed  bool
-	jobs    []job // the clean-ups that are due; a goroutine runs while there are any
-	renews  bool  // a goroutine makes another connection
+	renews  bool // a goroutine makes another connection
 	working sync.WaitGroup
 }
 
@@ -126,8 +127,11 @@ func newBackend(js jetstream.JetStream, opts ...Option) *store {
 	if o.timeout <= 0 {
 		o.timeout = DefaultTimeout
 	}
-	b := &store{options: o, api: publishPrefix(js.Options()), opens: make(chan struct{}, 1),
-		closing: make(chan struct{})}
+	b := &store{
+		options: o, api: publishPrefix(js.Options()), opens: make(chan struct{}, 1), closing: make(chan struct{}),
+		// When a connection is lost, the client library does not say so to requests that wait for an answer.
+		chores: cleanup.Queue{Timeout: min(o.timeout, time.Second)},
+	}
 	b.js.Store(&js)
 	b.news.conn, b.news.moved = js.Conn(), make(chan struct{}, 1)
 	return b
@@ -138,8 +142,11 @@ func (b *store) bounded(ctx context.Context, most time.Duration) (context.Contex
 	return context.WithTimeout(ctx, min(b.timeout, most))
 }
 
-// Close ends the waiting of clean-ups, each of which gets one more try. It closes the connection only if the backend
-// was made from a configuration.
+// closeGrace is how long Close waits for clean-ups.
+const closeGrace = 250 * time.Millisecond
+
+// Close gives each clean-up one more try, for a moment. It closes the connection only if the backend was made from a
+// configuration.
 func (b *store) Close() error {
 	b.mu.Lock()
 	if b.closed {
@@ -149,6 +156,7 @@ func (b *store) Close() error {
 	b.closed = true
 	b.mu.Unlock()
 	close(b.closing)
+	b.chores.Close(closeGrace)
 	b.working.Wait()
 	b.news.close()
 	if b.dial != nil {
@@ -184,6 +192,9 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavai
 func (b *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
 	if err := b.usable(); err != nil {
 		return backend.Grant{}, err
+	}
+	if err := b.chores.Backlog(); err != nil {
+		return backend.Grant{}, unavailable(err)
 	}
 	ctx, cancel := b.bounded(ctx, req.TTL)
 	defer cancel()
@@ -262,11 +273,20 @@ func ctxError(ctx context.Context) error {
 	return nil
 }
 
+// later repeats chore in the background, while the server does not answer.
+func (b *store) later(until time.Time, chore func(ctx context.Context) error) {
+	b.chores.Repeat(until, func(ctx context.Context) error {
+		if err := chore(ctx); errors.Is(err, locker.ErrUnavailable) {
+			return err
+		}
+		return nil
+	})
+}
+
 // undoLater undoes, in the background, an attempt that began at start and whose outcome is unknown.
 func (b *store) undoLater(req backend.Request, last uint64, start time.Time) {
-	b.later(job{
-		do:    func(ctx context.Context) error { return b.undo(ctx, b.subject(req.Key), last, req.Token) },
-		until: start.Add(req.TTL + freeFor + b.timeout),
+	b.later(start.Add(req.TTL+freeFor+b.timeout), func(ctx context.Context) error {
+		return b.undo(ctx, b.subject(req.Key), last, req.Token)
 	})
 }
 
@@ -429,17 +449,10 @@ func (b *store) Release(ctx context.Context, req backend.Request) error {
 	bounded, cancel := b.bounded(ctx, b.timeout)
 	defer cancel()
 	err := b.release(bounded, req, time.Now().Add(req.Keep))
-	if errors.Is(err, locker.ErrUnavailable) && b.usable() == nil {
+	if errors.Is(err, locker.ErrUnavailable) {
 		keepUntil := time.Now().Add(req.Keep)
-		b.later(job{
-			do: func(ctx context.Context) error {
-				err := b.release(ctx, req, keepUntil)
-				if errors.Is(err, locker.ErrNotHeld) {
-					return nil
-				}
-				return err
-			},
-			until: time.Now().Add(max(req.TTL, req.Keep) + time.Second),
+		b.later(time.Now().Add(max(req.TTL, req.Keep)+time.Second), func(ctx context.Context) error {
+			return b.release(ctx, req, keepUntil)
 		})
 	}
 	return err

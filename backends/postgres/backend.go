@@ -15,6 +15,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/backend/cleanup"
 	"github.com/golocker/locker/inspect"
 )
 
@@ -33,7 +34,9 @@ type store struct {
 
 	extensions, releases *joiner
 
-	background sync.WaitGroup // calls and what they have left to do; Add with mu held while closed is false, or in a call
+	chores cleanup.Queue
+	calls  sync.WaitGroup // in progress, and what they wait for; Add with mu held while closed is false, or in a call
+	tasks  sync.WaitGroup // what calls and chores have begun
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
@@ -51,19 +54,28 @@ func newBackend(pool *pgxpool.Pool, opts ...Option) *store {
 	}
 	b.open, b.shut = context.WithCancel(context.Background())
 	b.ctx, b.stop = context.WithCancel(context.Background())
+	b.chores.Timeout = b.timeout
 	b.extensions, b.releases = b.joinsExtensions(), b.joinsReleases()
 	return b
 }
 
-// enter begins a call. The caller must call background.Done when it ends.
+// enter begins a call. The caller must call calls.Done when it ends.
 func (b *store) enter() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return locker.ErrClosed
 	}
-	b.background.Add(1)
+	b.calls.Add(1)
 	return nil
+}
+
+// enterAttempt is enter for calls that may leave something to clean up.
+func (b *store) enterAttempt() error {
+	if err := b.chores.Backlog(); err != nil {
+		return unavailable(err)
+	}
+	return b.enter()
 }
 
 // closeGrace is how long Close waits for requests in progress before it interrupts them.
@@ -76,8 +88,10 @@ func (b *store) Close() error {
 	b.closed = true
 	b.mu.Unlock()
 	b.shut()
-	grace := time.AfterFunc(closeGrace, b.stop)
-	b.background.Wait()
+	began, grace := time.Now(), time.AfterFunc(closeGrace, b.stop)
+	b.calls.Wait()
+	b.chores.Close(closeGrace - time.Since(began))
+	b.tasks.Wait()
 	grace.Stop()
 	b.stop()
 	if b.owned {
@@ -127,10 +141,10 @@ func (a *attempt) set(fence, remaining *int64, label *string) {
 
 // Acquire implements [backend.Backend].
 func (b *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
-	if err := b.enter(); err != nil {
+	if err := b.enterAttempt(); err != nil {
 		return backend.Grant{}, err
 	}
-	defer b.background.Done()
+	defer b.calls.Done()
 	name := b.name(req.Key)
 	a, err := request(ctx, b, readAttempt, b.sql.acquire,
 		name, req.Token, req.Label, microseconds(req.TTL), "", "")
@@ -149,7 +163,7 @@ func (b *store) Extend(ctx context.Context, req backend.Request) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
-	defer b.background.Done()
+	defer b.calls.Done()
 	was, err := b.extensions.do(&change{
 		ctx: ctx, name: b.name(req.Key), token: req.Token, ttl: microseconds(req.TTL), asks: req.Wanted != nil,
 	})
@@ -173,7 +187,7 @@ func (b *store) Release(ctx context.Context, req backend.Request) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
-	defer b.background.Done()
+	defer b.calls.Done()
 	name, until := b.name(req.Key), time.Now().Add(req.Keep)
 	release := func(ctx context.Context) (string, error) {
 		if keep := microseconds(max(0, time.Until(until))); keep > 0 { // unlike the others, it waits for the disk
@@ -183,7 +197,7 @@ func (b *store) Release(ctx context.Context, req backend.Request) error {
 	}
 	was, err := release(ctx)
 	if err != nil {
-		b.later(req.TTL, func(ctx context.Context) error {
+		b.chores.Repeat(time.Now().Add(req.TTL), func(ctx context.Context) error {
 			_, err := release(ctx)
 			return err
 		})
@@ -197,7 +211,7 @@ func (b *store) Verify(ctx context.Context, req backend.Request) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
-	defer b.background.Done()
+	defer b.calls.Done()
 	was, err := request(ctx, b, text, b.sql.verify, b.name(req.Key), req.Token, int64(req.Fence))
 	if err != nil {
 		return unavailable(err)
@@ -231,10 +245,10 @@ func (b *store) AcquireMany(
 	if len(reqs) > maxStep {
 		return nil, errStep
 	}
-	if err := b.enter(); err != nil {
+	if err := b.enterAttempt(); err != nil {
 		return nil, err
 	}
-	defer b.background.Done()
+	defer b.calls.Done()
 	names, tokens, closed := make([][]byte, len(reqs)), make([]string, len(reqs)), make([][]byte, len(c.Gates))
 	for i, req := range reqs {
 		names[i], tokens[i] = b.name(req.Key), req.Token
@@ -315,7 +329,7 @@ func (b *store) Inspect(ctx context.Context, key string) (inspect.Inspection, er
 	if err := b.enter(); err != nil {
 		return unknown, err
 	}
-	defer b.background.Done()
+	defer b.calls.Done()
 	read := func(row pgx.Row) (inspect.Inspection, error) { return inspection(row) }
 	i, err := request(ctx, b, read, b.sql.inspect, b.name(key))
 	if err != nil {
@@ -330,7 +344,7 @@ func (b *store) ForceRelease(ctx context.Context, key, owner string) (inspect.In
 	if err := b.enter(); err != nil {
 		return unknown, err
 	}
-	defer b.background.Done()
+	defer b.calls.Done()
 	type answer struct {
 		inspect.Inspection
 		done bool
@@ -355,7 +369,7 @@ func (b *store) RaiseFences(ctx context.Context, past uint64) error {
 	if err := b.enter(); err != nil {
 		return err
 	}
-	defer b.background.Done()
+	defer b.calls.Done()
 	read := func(row pgx.Row) (any, error) { return nil, row.Scan(nil) }
 	_, err := request(ctx, b, read, b.sql.raiseTokens, int64(past))
 	return unavailable(err)

@@ -210,7 +210,7 @@ func testSilentConnectionsLoseNoLock(t *testing.T, s *pgtest.Server) {
 			t.Cleanup(p.Close)
 			b := postgres.NewBackend(p, postgres.Prefix(newPrefix()), postgres.Timeout(time.Minute))
 			t.Cleanup(func() { _ = b.Close() })
-			req := backend.Request{Key: "k", Token: "token", TTL: 12 * time.Second}
+			req := backend.Request{Key: "k", Token: backend.NewToken(), TTL: 12 * time.Second}
 			g, err := b.Acquire(t.Context(), req)
 			must(t, "Acquire", err)
 			req.Fence, req.Private = g.Fence, g.Private

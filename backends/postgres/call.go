@@ -12,8 +12,8 @@ import (
 
 // request sends one statement and reads its row. It returns when ctx ends, if not before. A request that has been sent
 // then goes on in the background, for the timeout at most, and the error is a *left. A connection whose request is
-// interrupted is lost, and contexts end often. There are never more such requests than connections. Call it between
-// enter and background.Done.
+// interrupted is lost, and contexts end often. There are never more such requests than connections. Call it in a call of
+// the backend, or in a chore.
 func request[T any](
 	ctx context.Context, b *store, read func(row pgx.Row) (T, error), sql string, args ...any,
 ) (T, error) {
@@ -30,7 +30,7 @@ func request[T any](
 	}
 	var failure error
 	answered := make(chan struct{})
-	b.background.Go(func() {
+	b.tasks.Go(func() {
 		defer close(answered)
 		value, failure = exchange(ctx, b, b.timeout, conn, read, sql, args...)
 	})
@@ -145,39 +145,6 @@ func text(row pgx.Row) (s string, err error) {
 	return s, err
 }
 
-const (
-	minRetry = 50 * time.Millisecond
-	maxRetry = time.Second
-)
-
-// later is repeat in the background. Call it between enter and background.Done.
-func (b *store) later(limit time.Duration, f func(ctx context.Context) error) {
-	b.background.Go(func() { _ = b.repeat(limit, f) })
-}
-
-// repeat calls f until it succeeds, until limit has passed, or until Close. It returns the last error. Errors that the
-// server answers end with time, too: a request that had to wait for another one for too long, or a disk that is full.
-func (b *store) repeat(limit time.Duration, f func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(b.ctx, limit)
-	defer cancel()
-	for pause := minRetry; ; pause = min(2*pause, maxRetry) {
-		err := f(ctx)
-		if err == nil {
-			return nil
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		case <-b.open.Done():
-		}
-		t.Stop()
-		if ctx.Err() != nil || b.open.Err() != nil {
-			return err
-		}
-	}
-}
-
 // placeRetries is how long undo tries, at least, to give up the place of a waiter in the queue. A place that stays in
 // the table keeps nobody waiting for longer than three seconds, and later waiters remove it.
 const placeRetries = time.Minute
@@ -185,13 +152,14 @@ const placeRetries = time.Minute
 // undo ends an attempt in the background: the lock that it was granted, and its place in the queue if ticket is not
 // empty. err is what the last request of the attempt has returned. Most requests whose callers leave are answered soon
 // after that. Then no request of the attempt can arrive any more, and undo leaves no note of it in the store. A lock
-// ends with its TTL, and a place does not.
+// ends with its TTL, and a place does not. Errors that the server answers end with time, too: a request that had to
+// wait for another one for too long, or a disk that is full.
 func (b *store) undo(name []byte, token, ticket string, ttl time.Duration, err error) {
 	limit := ttl
 	if ticket != "" {
 		limit = max(ttl, placeRetries)
 	}
-	b.background.Go(func() {
+	b.calls.Go(func() {
 		end, tombstone := b.outcome(err), int64(0)
 		switch {
 		case unknown(end):
@@ -199,7 +167,7 @@ func (b *store) undo(name []byte, token, ticket string, ttl time.Duration, err e
 		case end != nil && ticket == "":
 			return // the server has refused it
 		}
-		_ = b.repeat(limit, func(ctx context.Context) error {
+		b.chores.Repeat(time.Now().Add(limit), func(ctx context.Context) error {
 			_, err := request(ctx, b, func(row pgx.Row) (any, error) { return nil, row.Scan(nil) }, b.sql.undo,
 				name, token, ticket, tombstone)
 			return err

@@ -47,7 +47,7 @@ func (b *store) Examine(ctx context.Context) []inspect.Finding {
 	if b.enter() != nil {
 		return nil
 	}
-	defer b.background.Done()
+	defer b.calls.Done()
 	schema := pgx.Identifier{b.schema}.Sanitize()
 	conn, err := b.connection(ctx, b.timeout)
 	if err != nil {

@@ -63,7 +63,7 @@ type joiner struct {
 }
 
 // do makes a change, and returns what the server says about the owner. It returns when the context of c ends, if not
-// before. A change that was sent then goes on in the background. Call it in a call of the backend.
+// before. A change that was sent then goes on in the background. Call it in a call of the backend, or in a chore.
 func (j *joiner) do(c *change) (owner string, err error) {
 	j.add(c)
 	late := time.NewTicker(stalled)
@@ -210,7 +210,7 @@ func settle(all []*change, owners []*string, err error) {
 // is that for several, whose arguments are columns.
 func (b *store) joins(one, some string, args func(c *change) []any, columns func(all []*change) []any) *joiner {
 	return &joiner{
-		tasks:   &b.background,
+		tasks:   &b.tasks,
 		timeout: b.timeout,
 		connect: func(limit time.Duration) (func(all []*change) ([]*string, error), error) {
 			if b.invalid != nil {

@@ -39,10 +39,10 @@ type waiter struct {
 
 // Queue implements [backend.Queuer]. Waiters are served in the order of their arrival.
 func (b *store) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
-	if err := b.enter(); err != nil {
+	if err := b.enterAttempt(); err != nil {
 		return backend.Grant{}, err
 	}
-	defer b.background.Done()
+	defer b.calls.Done()
 	wait.EndWith(b.open.Done())
 	w := &waiter{
 		b: b, ctx: ctx, req: req, wait: wait, name: b.name(req.Key), ticket: backend.NewToken(), news: make(chan bool, 1),
@@ -118,7 +118,7 @@ func (b *store) listens() {
 	defer b.mu.Unlock()
 	if !b.listening && !b.closed {
 		b.listening = true
-		b.background.Go(b.listen)
+		b.tasks.Go(b.listen)
 	}
 }
 

@@ -145,8 +145,8 @@ type CounterOptions struct {
 // The same holds for StartRaise, StartExtend and StartRelease. A Call must be zero before and can be used once.
 func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *backend.Request, a CounterOptions) {
 	call, answered := c.of(n, ready, tag, n.attempt(req).Acquire(req.TTL, a.Quantum, a.Hint))
-	if n.cleaner.full() {
-		call.Refuse(pipeline.ErrFull)
+	if err := n.chores.Backlog(); err != nil {
+		call.Refuse(err)
 		answered()
 		return
 	}
@@ -184,11 +184,11 @@ func (n *Node) StartRelease(c *Call, ready chan<- *Call, tag int, req *backend.R
 func (n *Node) ReleaseLater(req *backend.Request, landed bool, turn string) {
 	c := n.undoing(req, landed, script.NotifyTurn)
 	c.Turn = turn
-	n.cleaner.add(c)
+	n.repeat(c)
 }
 
 // Undo undoes an attempt that failed, in the background as ReleaseLater does, but notifies no waiter. landed says that
 // the attempt is known to have been executed. If it is false, the release leaves a tombstone.
 func (n *Node) Undo(req *backend.Request, landed bool) {
-	n.cleaner.add(n.undoing(req, landed, script.NotifyNobody))
+	n.repeat(n.undoing(req, landed, script.NotifyNobody))
 }

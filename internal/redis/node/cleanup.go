@@ -2,8 +2,7 @@ package node
 
 import (
 	"context"
-	"math/rand/v2"
-	"sync"
+	"errors"
 	"time"
 
 	"github.com/golocker/locker/backend"
@@ -11,25 +10,17 @@ import (
 	"github.com/golocker/locker/internal/redis/script"
 )
 
-const (
-	// cleanupLife is how long, beyond the TTL, a clean-up is repeated and its tombstone lives. Within this time, a
-	// command that was lost on the way to a hung server or in a proxy may still be executed. If a command is executed
-	// even later, the key that it sets ends with its TTL.
-	cleanupLife = time.Minute
-	// maxCleanups bounds the memory for clean-ups while the node does not answer. With more, acquisitions are refused.
-	maxCleanups = 16 << 10
+// cleanupLife is how long, beyond the TTL, a clean-up is repeated and its tombstone lives. Within this time, a command
+// that was lost on the way to a hung server or in a proxy may still be executed. If a command is executed even later,
+// the key that it sets ends with its TTL.
+const cleanupLife = time.Minute
 
-	cleanupMinPause = 20 * time.Millisecond
-	cleanupMaxPause = time.Second
-)
-
-// cleanup is a release that is repeated until it is answered. It undoes an attempt whose outcome is not known, or
-// follows a release that was not answered.
-type cleanup struct {
+// chore is a release that is repeated until it is answered. It undoes an attempt whose outcome is not known, or follows
+// a release that was not answered.
+type chore struct {
 	script.Release
-	until   time.Time     // until when the lock stays taken after its release
-	life    time.Duration // for how long there may be something to release
-	expires time.Time     // the end of life
+	until time.Time     // until when the lock stays taken after its release
+	life  time.Duration // for how long there may be something to release
 }
 
 // releaseOf returns the release of the lock that req has or may have. landed says that the acquisition is known to have
@@ -44,134 +35,37 @@ func (n *Node) releaseOf(req *backend.Request, landed bool, notify script.Notify
 
 // undoing returns r, the release of req, as a clean-up. A clean-up does not ask for a certificate, because nobody waits
 // for one.
-func undoing(r script.Release, req *backend.Request) cleanup {
+func undoing(r script.Release, req *backend.Request) chore {
 	r.Certify, r.Contended = 0, false // nobody knows whether the lock is contended when the clean-up is repeated
-	return cleanup{Release: r, until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
+	return chore{Release: r, until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
 }
 
-func (n *Node) undoing(req *backend.Request, landed bool, notify script.Notify) cleanup {
+func (n *Node) undoing(req *backend.Request, landed bool, notify script.Notify) chore {
 	return undoing(n.releaseOf(req, landed, notify), req)
 }
 
-// cleaner repeats clean-ups until the server has answered them. While there are any, it has one goroutine, for which
-// Node.Close waits.
-type cleaner struct {
-	pipeline *pipeline.Pipeline
-	closing  chan struct{}
-
-	mu   sync.Mutex
-	todo []cleanup
-	idle chan struct{} // closed by run when it ends; nil if run is not running
+// repeat does c in the background.
+func (n *Node) repeat(c chore) {
+	n.chores.Repeat(time.Now().Add(c.life), func(ctx context.Context) error { return n.clean(ctx, c) })
 }
 
-// add takes over a clean-up.
-func (cl *cleaner) add(c cleanup) {
-	c.expires = time.Now().Add(c.life)
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	cl.todo = append(cl.todo, c)
-	if cl.idle == nil {
-		cl.idle = make(chan struct{})
-		go cl.run()
+var errUnfinished = errors.New("a clean-up was not finished")
+
+// clean sends c once.
+func (n *Node) clean(ctx context.Context, c chore) error {
+	c.Keep = max(0, time.Until(c.until))
+	// Mostly the lock is gone, and not contended.
+	call, answered := &pipeline.Call{Command: c.Command(), Quiet: true}, make(chan struct{})
+	n.pipeline.Submit(call, func() { close(answered) })
+	select {
+	case <-answered:
+	case <-ctx.Done():
+		n.pipeline.Withdraw(call)
+		return ctx.Err()
 	}
-}
-
-func (cl *cleaner) full() bool {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	return len(cl.todo) >= maxCleanups
-}
-
-func (cl *cleaner) run() {
-	pause := cleanupMinPause
-	for last := false; ; {
-		progress := cl.round()
-		if cl.finish(last && !progress) {
-			return
-		}
-		if progress {
-			pause = cleanupMinPause
-			continue
-		}
-		t := time.NewTimer(pause/2 + rand.N(pause/2))
-		select {
-		case <-t.C:
-		case <-cl.closing:
-			last = true // one more try at once
-		}
-		t.Stop()
-		pause = min(2*pause, cleanupMaxPause)
+	_, isInt := call.Reply.(int64)
+	if o, _ := script.ReadOwned(call.Reply); call.Err == nil && (!isInt || o.Unfinished) {
+		return errUnfinished
 	}
-}
-
-// finish ends the run if there are no clean-ups left, or if this was the last try and none was answered.
-func (cl *cleaner) finish(last bool) bool {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if len(cl.todo) > 0 && !last {
-		return false
-	}
-	cl.todo = nil
-	close(cl.idle)
-	cl.idle = nil
-	return true
-}
-
-// round sends the oldest clean-ups once. It drops those that were answered or have expired, and reports whether there
-// were any.
-func (cl *cleaner) round() (progress bool) {
-	cl.mu.Lock()
-	batch := append([]cleanup(nil), cl.todo[:min(len(cl.todo), pipeline.MaxBatch)]...)
-	cl.mu.Unlock()
-
-	answered := cl.send(batch)
-	now := time.Now()
-	unanswered := batch[:0]
-	for i, c := range batch {
-		if !answered[i] && now.Before(c.expires) {
-			unanswered = append(unanswered, c)
-		}
-	}
-
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	cl.todo = append(cl.todo[len(batch):len(cl.todo):len(cl.todo)], unanswered...)
-	return len(unanswered) < len(batch)
-}
-
-// send sends a batch and reports which clean-ups were answered. Each outcome is known within the timeout of an
-// exchange. If the client does not keep to the timeout, the wait ends when the pipeline is closed.
-func (cl *cleaner) send(batch []cleanup) []bool {
-	calls := make([]pipeline.Call, len(batch))
-	ready := make(chan int, len(batch))
-	for i, c := range batch {
-		c.Keep = max(0, time.Until(c.until))
-		calls[i].Command = c.Command()
-		calls[i].Quiet = true // mostly the lock is gone, and not contended
-		cl.pipeline.Submit(&calls[i], func() { ready <- i })
-	}
-	answered := make([]bool, len(batch))
-	for range batch {
-		select {
-		case i := <-ready:
-			c := &calls[i]
-			_, isInt := c.Reply.(int64)
-			o, _ := script.ReadOwned(c.Reply)
-			answered[i] = c.Err == nil && isInt && !o.Unfinished
-		case <-cl.pipeline.Closed():
-			return answered
-		}
-	}
-	return answered
-}
-
-// wait returns when no clean-ups are left, or when ctx ends. After closing is closed, that is soon, because each
-// clean-up gets only one more try.
-func (cl *cleaner) wait(ctx context.Context) {
-	cl.mu.Lock()
-	idle := cl.idle
-	cl.mu.Unlock()
-	if idle != nil {
-		await(ctx, idle)
-	}
+	return call.Err
 }

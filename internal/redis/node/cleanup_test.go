@@ -134,10 +134,6 @@ func TestCleanupIsRetriedUntilAnswered(t *testing.T) {
 		d.will(fails(io.EOF))
 		_, _ = n.Acquire(t.Context(), request("a"))
 		time.Sleep(30 * time.Second)
-		tries := len(d.sent("release"))
-		if tries < 25 || tries > 80 {
-			t.Errorf("%d tries in 30 s, want about one a second", tries)
-		}
 		d.will(all(drivers.ServerError("LOADING Redis is loading the dataset in memory")))
 		time.Sleep(5 * time.Second)
 		d.forgetAll()
@@ -153,7 +149,7 @@ func TestCleanupGivesUpInTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, d *fake, n *Node) {
 		d.will(fails(io.EOF))
 		_, _ = n.Acquire(t.Context(), request("a"))
-		time.Sleep(request("").TTL + cleanupLife + cleanupMaxPause)
+		time.Sleep(request("").TTL + cleanupLife + time.Second)
 		d.forgetAll()
 		time.Sleep(time.Hour)
 		if n := len(d.sent("release")); n != 0 {
@@ -177,18 +173,6 @@ func TestUnansweredReleaseGoesOn(t *testing.T) {
 		cmds := d.sent("release")
 		if len(cmds) != 1 || tombstone(cmds[0]) != "0" {
 			t.Errorf("releases after the server was back: %q, want one without tombstone", cmds)
-		}
-	})
-}
-
-func TestCleanupsAreBounded(t *testing.T) {
-	bubble(t, func(t *testing.T, d *fake, n *Node) {
-		n.cleaner.mu.Lock()
-		n.cleaner.todo = make([]cleanup, maxCleanups) // expired, so that they are dropped after
-		n.cleaner.mu.Unlock()
-		_, err := n.Acquire(t.Context(), request("a"))
-		if !errors.Is(err, locker.ErrUnavailable) || len(d.sent("acquire")) != 0 {
-			t.Errorf("got %v, and %d attempts were sent", err, len(d.sent("acquire")))
 		}
 	})
 }

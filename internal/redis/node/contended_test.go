@@ -44,7 +44,7 @@ func TestCleanUpsSayNothingOfContention(t *testing.T) {
 	_, n := real(t)
 	gone, held := backend.Request{Key: "gone", Token: "a", TTL: time.Second, Fence: 1}, request("a")
 	n.ReleaseLater(&gone, true, "")
-	n.cleaner.wait(t.Context())
+	n.chores.Close(time.Minute)
 	if n.contended.lately(n.keys(gone.Key).Lock) {
 		t.Error("a lock counts as contended because of its clean-up")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/backend/cleanup"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/pipeline"
 	"github.com/golocker/locker/internal/redis/script"
@@ -63,7 +64,7 @@ type Node struct {
 	// granting is for commands that grant or prolong a lock. It is the pipeline, or another one if replicas have to
 	// confirm them. Then the releases do not wait for replicas, nor behind commands that do.
 	granting *pipeline.Pipeline
-	cleaner  *cleaner
+	chores   cleanup.Queue
 	inbox    *inbox // for all locks, if shards is nil
 	shards   *shards
 	// sharded says that the driver is that of a Redis Cluster.
@@ -100,12 +101,12 @@ func New(d drivers.Driver, o Options) *Node {
 		timeout:  o.Timeout + o.Replicas.Timeout,
 		pipeline: p,
 		granting: granting,
-		cleaner:  &cleaner{pipeline: p, closing: closing},
 		shards:   shardsOf(d, o.shards),
 		id:       backend.NewToken(),
 		closing:  closing,
 		before:   o.BeforeClose,
 	}
+	n.chores.Timeout = 2 * n.timeout // the wait for a sender, and the exchange
 	p.Unusual, granting.Unusual = n.contended.note, n.contended.note
 	_, n.sharded = d.(drivers.Cluster)
 	n.inbox = newInbox(p, o.Timeout, script.Inbox(o.Prefix, n.id))
@@ -135,8 +136,8 @@ func (n *Node) Acquire(ctx context.Context, req backend.Request) (backend.Grant,
 	if err := n.Check(&req); err != nil {
 		return backend.Grant{}, err
 	}
-	if n.cleaner.full() {
-		return backend.Grant{}, n.fault(pipeline.ErrFull)
+	if err := n.chores.Backlog(); err != nil {
+		return backend.Grant{}, n.fault(err)
 	}
 	w := &waiter{n: n, ctx: ctx, req: req}
 	p, err := w.enqueue()
@@ -156,8 +157,8 @@ func (n *Node) Queue(ctx context.Context, req backend.Request, wait backend.Wait
 	if err := n.Check(&req); err != nil {
 		return backend.Grant{}, err
 	}
-	if n.cleaner.full() {
-		return backend.Grant{}, n.fault(pipeline.ErrFull)
+	if err := n.chores.Backlog(); err != nil {
+		return backend.Grant{}, n.fault(err)
 	}
 	wait.EndWith(n.closing)
 	in := n.inboxOf(n.keys(req.Key))
@@ -257,14 +258,14 @@ func (n *Node) Release(ctx context.Context, req backend.Request) error {
 	reply, err := n.send(ctx, n.pipeline, r.Command(), limit, limit, nil)
 	err = n.owned(reply, err)
 	if o, _ := script.ReadOwned(reply); o.Unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
-		n.cleaner.add(later)
+		n.repeat(later)
 	}
 	return err
 }
 
 // leave releases in the background, as Undo does, and gives up the position in the queue.
 func (n *Node) leave(req *backend.Request, landed bool) {
-	n.cleaner.add(n.undoing(req, landed, script.NotifyQueue))
+	n.repeat(n.undoing(req, landed, script.NotifyQueue))
 }
 
 // Verify implements backend.Verifier.
@@ -298,8 +299,8 @@ func (n *Node) AcquireMany(
 	if len(reqs) > script.MaxStep || n.keepsSlots() && !step.InOneSlot() {
 		return nil, errOneByOne
 	}
-	if n.cleaner.full() {
-		return nil, n.fault(pipeline.ErrFull)
+	if err := n.chores.Backlog(); err != nil {
+		return nil, n.fault(err)
 	}
 	undo := func(landed bool) {
 		for i := range reqs {
@@ -423,14 +424,14 @@ func (n *Node) Close() error {
 	n.shards.close(ctx)
 	n.granting.Drain(ctx) // a command in flight may still have to be undone
 	n.pipeline.Drain(ctx)
-	n.cleaner.wait(ctx)
+	end, _ := ctx.Deadline()
+	n.chores.Close(time.Until(end))
 	n.granting.Close()
 	n.pipeline.Close()
 	// If the client belongs to the driver, this also interrupts commands that ignore their context.
 	err := n.driver.Close()
 	ctx, cancel = context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	n.cleaner.wait(ctx)
 	if !n.granting.Drain(ctx) || !n.pipeline.Drain(ctx) {
 		err = errors.Join(err, errors.New("a command is still in flight, and the Redis client cannot interrupt it"))
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/redis/pipeline"
 	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -179,17 +178,18 @@ func TestCloseWhileWaiting(t *testing.T) {
 func TestAttemptsAreRefusedWhileTooMuchIsDue(t *testing.T) {
 	onTestbed(t, func(x *testbed) {
 		p := x.client()
-		p.node.cleaner.mu.Lock()
-		p.node.cleaner.todo = make([]cleanup, maxCleanups)
-		p.node.cleaner.mu.Unlock()
+		for p.node.chores.Backlog() == nil {
+			p.node.chores.Repeat(time.Now().Add(time.Minute), func(ctx context.Context) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}
 		for _, lock := range []func(context.Context, string, ...locker.Option) (locker.Lease, error){p.Lock, p.TryLock} {
-			if _, err := lock(x.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, pipeline.ErrFull) {
+			_, err := lock(x.Context(), "k")
+			if !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, p.node.chores.Backlog()) {
 				x.Error(err)
 			}
 		}
-		p.node.cleaner.mu.Lock()
-		p.node.cleaner.todo = nil
-		p.node.cleaner.mu.Unlock()
 		if n := p.sent(""); n > 0 {
 			x.Errorf("%d commands were sent", n)
 		}

@@ -29,7 +29,7 @@ type Turn struct {
 	asked  bool // an Ask was sent, or may have been
 
 	mu   sync.Mutex
-	left *cleanup // what Leave has added; nil before
+	left *chore // what Leave has added; nil before
 }
 
 // Standing is an answer to Ask.
@@ -134,7 +134,7 @@ func (t *Turn) Leave(req *backend.Request, landed bool) {
 	t.mu.Lock()
 	t.left = &c
 	t.mu.Unlock()
-	t.node.cleaner.add(c)
+	t.node.repeat(c)
 }
 
 // late is told the outcome of an Ask that was not waited for. That Ask may have been executed after Leave, and have
@@ -145,7 +145,7 @@ func (t *Turn) late(drivers.Reply, error) {
 	c := t.left
 	t.mu.Unlock()
 	if c != nil {
-		t.node.cleaner.add(*c)
+		t.node.repeat(*c)
 	}
 }
 

@@ -121,10 +121,6 @@ func (p *Pipeline) Close() {
 	p.cancel()
 }
 
-// Closed returns a channel that Close closes. Then callers need not wait any longer for exchanges that the driver
-// cannot interrupt.
-func (p *Pipeline) Closed() <-chan struct{} { return p.ctx.Done() }
-
 // Replicas says how many replicas have to confirm what the server grants, and how long to wait for them. The zero value
 // means that none has to.
 type Replicas struct {

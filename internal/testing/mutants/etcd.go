@@ -15,8 +15,6 @@ var etcdMutants = []mutant{
 		"		if _ = refused; true {\n", "TestExtensionWithoutAnswerEndsNoLock"),
 	inEtcd("a transaction that is too large fails", "move.go", "	case len(moves) > 1 && ", "	case false && ",
 		"TestExtensionsFitIntoTransactions"),
-	inEtcd("clean-ups whose time is over come first", "cleanup.go", "		if time.Now().Before(first.until) {\n",
-		"		if first.do != nil {\n", "TestCleanUpGoesOnAfterAnOutage"),
 	inEtcd("TTLs are rounded down", "lease.go", "(d + time.Second - 1) / time.Second", "d / time.Second",
 		"TestTTLsAreRoundedUp"),
 }
