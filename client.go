@@ -54,17 +54,15 @@ func NewClient(b backend.Backend) *Client {
 	c := &Client{
 		backend: b,
 		queuer:  queuer,
+		can:     backend.Of(b),
 		closing: make(chan struct{}),
 		gone:    make(chan struct{}),
-	}
-	if s, ok := b.(backend.Capable); ok {
-		c.can = s.Capabilities()
 	}
 	c.schedule.origin = time.Now()
 	return c
 }
 
-// Capabilities returns what the backend has stated of itself; see [backend.Capable].
+// Capabilities implements [backend.Capable]: it returns what the store can do. Use [As] to find it behind middleware.
 func (c *Client) Capabilities() backend.Capabilities { return c.can }
 
 // closes reports whether Close has begun. Leases are over from then on, although Close ends them one after the other,
@@ -107,7 +105,7 @@ func (c *Client) join() bool {
 // Unlock before Close to release them earlier.
 //
 // If the store does not answer, Close may take some seconds: the backend's own timeout, which is 5 s by default, and a
-// second more on Redis, where releases that were not answered get one more try.
+// second more where releases that were not answered get one more try.
 //
 // If a hook panics, Close panics with that value in the end. Closing twice is harmless. The second call waits for the
 // first to end and returns nil.

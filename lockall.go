@@ -14,12 +14,11 @@ import (
 // ends. Otherwise it is like [Locker.Lock], and opts apply to each of the locks. The order of keys and repeated keys
 // make no difference. The error names the key that it is about.
 //
-// If all locks are free, LockAll acquires them in one step, if l is a [ManyLocker] that can: in memory; on one Redis,
-// up to 64 locks, and behind a Redis Cluster only if the keys share a hash slot; in PostgreSQL, up to 64 locks; in
-// etcd, up to the size of its transactions; and in NATS from 2.12 on. Otherwise, as on Redlock, it acquires
-// them in the order of their names, each as Lock does. While it waits for one, it holds those before it. So calls of
-// LockAll cannot wait for each other in a circle, and no caller waits for ever: each lock goes to its waiters in their
-// order. NATS has no such order, so a caller there may be overtaken again and again.
+// If all locks are free, LockAll acquires them in one step, if l is a [ManyLocker] that can: the store has Many of
+// backend.Capabilities, and there are not too many locks for it. Otherwise it acquires them in the order of their
+// names, each as Lock does. While it waits for one, it holds those before it. So calls of LockAll cannot wait for each
+// other in a circle. On stores with Order of backend.Capabilities, no caller waits for ever: each lock goes to its
+// waiters in their order. On others, a caller may be overtaken again and again.
 //
 // What a store demands of one lock, it demands of each: replicas that confirm it, the limit of a restart guard, the
 // right to its key. If one lock cannot be acquired, LockAll releases the others, also if the Client is being closed,
@@ -76,8 +75,8 @@ func LockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*All
 //
 // If the locks cannot be acquired in one step (see [LockAll]), TryLockAll acquires them in the order of their names. If
 // it finds one that is held, it releases those that it has. Another caller may find these locks held meanwhile. Of
-// several calls of TryLockAll at the same time, at least one succeeds if nobody else holds the locks. On Redlock, split
-// votes can make all of them fail.
+// several calls of TryLockAll at the same time, at least one succeeds if nobody else holds the locks. On a store
+// of several nodes, split votes can make all of them fail.
 func TryLockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*AllLease, error) {
 	keys, err := keySet("trylockall", keys)
 	if err != nil {

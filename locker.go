@@ -95,10 +95,10 @@ type Lease interface {
 	//
 	// A nil error means that the store still had the lock for this lease and has released it, or will release it at the
 	// end of [MinHold]. Unlock can return nil even after Err has reported a loss, if the lease has expired and the store
-	// still had the lock. docs/safety.md says what a nil error proves on Redlock. If another caller of the Client waits
-	// for the lock, Unlock may hand it over without asking the store; see [NoLocalHandover]. A nil error then means that
-	// the validity of the lease was not over, and that the store had answered for the lock in the 50 ms before. What has
-	// happened to it since then is not known.
+	// still had the lock. docs/safety.md says what a nil error proves on a store of several nodes. If another caller of
+	// the Client waits for the lock, Unlock may hand it over without asking the store; see [NoLocalHandover]. A nil error
+	// then means that the validity of the lease was not over, and that the store had answered for the lock in the 50 ms
+	// before. What has happened to it since then is not known.
 	//
 	// Errors match:
 	//

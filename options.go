@@ -85,8 +85,8 @@ func MaxHold(d time.Duration) Option {
 // second time. MinHold takes effect only when Unlock still finds the lock, which may be after MaxHold. Otherwise the
 // lock ends with its TTL.
 //
-// S3, DynamoDB, Kubernetes and MySQL do not count time. There, a process that sees the lock for the first time has to
-// wait for d, however long ago the lock was released. So a job that is a new process each time, or looks with TryLock
+// On a store without CountsTime of backend.Capabilities, a process that sees the lock for the first time has to wait
+// for d, however long ago the lock was released. So a job that is a new process each time, or looks with TryLock
 // for the first time, never runs again. Use package once for it, whose ticks are locks of their own.
 func MinHold(d time.Duration) Option {
 	return func(o *options) { o.minHold = d }

@@ -14,8 +14,8 @@ var errNoVerifier = fmt.Errorf("the backend cannot verify leases: %w", errors.Er
 // A nil error proves that when Verify was called, the store had issued no fencing token for the key past those that it
 // had granted for the lease: nobody had been given the lock after this holder. The proof does not depend on the time,
 // as [Lease.Err] does. It holds even if locks expired early, messages were late, or the process was stopped. It needs
-// only that no node that answers has forgotten what it granted. On Redlock, the proof comes from a majority of the
-// nodes. The lease had also not ended when the answer arrived.
+// only that no node that answers has forgotten what it granted. On a store of several nodes, the proof comes from a
+// majority of them. The lease had also not ended when the answer arrived.
 //
 // The proof is about the past. A process that is stopped between Verify and its commit may find another holder when it
 // goes on. Only a resource that compares tokens refuses such a commit; see [Lease.Fence].
@@ -25,8 +25,8 @@ var errNoVerifier = fmt.Errorf("the backend cannot verify leases: %w", errors.Er
 //   - [ErrLost], if the lease is lost. If it had ended before, nothing is sent.
 //   - [ErrUnlocked], if the lease was unlocked.
 //   - [ErrUnavailable], if the store did not answer, or if too few nodes did that can prove it. The lock may still
-//     belong to the lease. On Redlock this includes nodes that granted late with a greater token, or that got the lock
-//     back while it was held.
+//     belong to the lease. On several nodes this includes those that granted late with a greater token, or that got the
+//     lock back while it was held.
 //   - ctx's error, if ctx ended.
 //   - errors.ErrUnsupported, if the backend is not a [backend.Verifier], or if middleware hides the lease.
 //

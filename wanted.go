@@ -22,11 +22,10 @@ import (
 // The channel is a hint, as far as the store tells:
 //
 //   - Other callers of the same [Client] count at once, on every store.
-//   - In memory and etcd, callers of other Clients count at once, too.
-//   - On Redis, Redlock and PostgreSQL, the answers to renewals tell of them, so it takes up to a third of the TTL.
-//     With [NoRenewal], only Extend tells. On Redlock, it may take a renewal more.
-//   - NATS does not tell of callers of other Clients, nor does a Backend that has neither [backend.WantedNotifier] nor
-//     Request.Wanted.
+//   - On stores with TellsWanted of backend.Capabilities, callers of other Clients count at once, too.
+//   - On stores with AnswersWanted, the answers to renewals tell of them, so it takes up to a third of the TTL. With
+//     [NoRenewal], only Extend tells. On a store of several nodes, it may take a renewal more.
+//   - Others do not tell of callers of other Clients.
 //
 // Callers of TryLock do not wait. A channel that is closed stays closed, although those that waited may have left.
 // After the end of the lease, an open channel stays open. The lease of several locks is wanted when one of the locks

@@ -159,7 +159,28 @@ func backends(t testing.TB, h Harness, n int) ([]backend.Backend, Store) {
 			closeAtTheEnd(t, c)
 		}
 	}
+	h.stated(t, bs[0])
 	return bs, s
+}
+
+// stated checks that a Backend states what the harness declares: users of the store rely on that.
+func (h Harness) stated(t testing.TB, b backend.Backend) {
+	t.Helper()
+	if _, ok := b.(backend.Capable); !ok {
+		return
+	}
+	can := backend.Of(b)
+	for what, missing := range map[string]bool{
+		"fencing tokens, and the Backend does not state Tokens": !h.Unfenced && !can.Tokens,
+		"FIFO, and the Backend does not state Order":            h.FIFO && !can.Order,
+		"Labels, and the Backend does not state it":             h.Labels && !can.Labels,
+		"Wanted, and the Backend does not state AnswersWanted":  h.Wanted && !can.AnswersWanted && !can.TellsWanted,
+		"Some, and the Backend does not state it":               h.Some && !can.Some,
+	} {
+		if missing {
+			t.Errorf("backend.Capabilities: the harness declares %s", what)
+		}
+	}
 }
 
 func closeAtTheEnd(t testing.TB, c io.Closer) {

@@ -388,7 +388,7 @@ func stepMethods(b backend.Backend) (ms []method) {
 			return err
 		}})
 	}
-	if s, ok := b.(stepper); ok && capabilities(b).Some {
+	if s, ok := b.(stepper); ok && backend.Of(b).Some {
 		ms = append(ms, method{"AcquireMany of some", func(ctx context.Context) error {
 			_, _, err := acquireSome(ctx, s, requests(places(), longTTL), 1, gate)
 			return err

@@ -79,18 +79,10 @@ const gate = "{some}gate"
 func choosers(t testing.TB, h Harness, n int) ([]stepper, Store) {
 	t.Helper()
 	bs, s := steppers(t, h, n)
-	if !capabilities(bs[0]).Some {
+	if !backend.Of(bs[0]).Some {
 		t.Skip("the Backend does not state Some: semaphores take a round trip more")
 	}
 	return bs, s
-}
-
-// capabilities returns what b states of itself.
-func capabilities(b backend.Backend) backend.Capabilities {
-	if c, ok := b.(backend.Capable); ok {
-		return c.Capabilities()
-	}
-	return backend.Capabilities{}
 }
 
 // acquireSome makes one attempt to acquire n of reqs. taken are the numbers of those that were acquired.

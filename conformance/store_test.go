@@ -424,7 +424,10 @@ func (c *client) Acquire(ctx context.Context, req backend.Request) (backend.Gran
 }
 
 func (c *client) Capabilities() backend.Capabilities {
-	return backend.Capabilities{AnswersWanted: true, Some: true}
+	return backend.Capabilities{
+		Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true, AnswersWanted: true,
+		Some: true,
+	}
 }
 
 func (c *client) AcquireMany(

@@ -78,6 +78,22 @@ func TestEveryPropertyHasAFlaw(t *testing.T) {
 	eachHasItsOwn(t, allSuites, alone)
 }
 
+// modest is a Backend that does not state what it can do.
+type modest struct{ *client }
+
+func (modest) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
+// What the harness declares, the Backend has to state.
+func TestDeclarationsAreStated(t *testing.T) {
+	h := harness(flaw{role: func(c *client) backend.Backend { return modest{c} }})
+	h.FIFO, h.Wanted = true, true
+	for name, v := range virtually(t, h, backendProperties[:1]) {
+		for _, missing := range []string{"Tokens", "FIFO", "Labels", "Wanted", "Some"} {
+			assert.Contains(t, v.log, missing, name)
+		}
+	}
+}
+
 // A Locker that repeats requests passes if its harness declares Retries.
 func TestDeclaredRetriesAreAllowed(t *testing.T) {
 	h := harness(flaw{client: repeats})

@@ -37,8 +37,8 @@ type Config struct {
 	// OnNewLeader is called when another leader than before is seen, this candidate included, in the order in which
 	// they are seen. A leader of a short term may be missed. It is not called when nobody leads, as after a crash;
 	// [Observe] tells that. Without OnNewLeader, a candidate does not ask who leads.
-	// OnNewLeader runs on a goroutine of its own, for as long as Run does. On Redis and PostgreSQL it learns of leaders
-	// of other processes when it looks, about once per third of the TTL; see [Observe].
+	// OnNewLeader runs on a goroutine of its own, for as long as Run does. On a store that does not tell of
+	// changes, it learns of leaders of other processes when it looks, about once per third of the TTL; see [Observe].
 	OnNewLeader func(leader Leader)
 
 	// Identity is the label of the lock while this candidate leads, by which the others know it. It is for people and
@@ -89,7 +89,7 @@ type Config struct {
 // Term is the time during which one candidate leads.
 type Term struct {
 	// Number is the fencing token of the term. It is greater than the numbers of all earlier terms of the key, but in
-	// general by more than one: on Redis, it follows the server's clock in microseconds. Pass it to what the leader
+	// general by more than one: on many stores, it follows a clock in microseconds. Pass it to what the leader
 	// works on, which must refuse smaller ones. It is 0 if the store issues no tokens.
 	Number uint64
 

@@ -31,9 +31,8 @@
 //     for time to stop.
 //   - A candidate that resigns, is not healthy or ends keeps the lock until its OnElected has returned. Then the next
 //     one is elected at once.
-//   - After a crash the next candidate is elected when the TTL since the last renewal has ended. A TTL below half a
-//     second can take half a second on one Redis, and a TTL below 2 s can take 2 s on Redlock. In etcd it takes up to
-//     half a second more, because its servers look every half second for leases that have ended.
+//   - After a crash the next candidate is elected when the TTL since the last renewal has ended. With a short
+//     TTL it may take up to two seconds; docs/behaviour.md has the times of each store.
 //   - Numbers of terms grow, whatever happens to clocks, processes and networks, as long as the store keeps its data.
 //   - OnElected of one Election never runs twice at a time.
 //   - When the store fails, the leader goes on for as long as its lease is valid. The candidates wait, and try again
@@ -59,7 +58,7 @@
 // Kubernetes' client-go keeps a record with a timestamp, which candidates read and write.
 //
 //   - Waiting: its candidates look every 2 s by default. Here they queue at the store, which hands on to the first
-//     one. NATS has no queue: it notifies all of them, and the fastest one is elected.
+//     one, if it has Order of backend.Capabilities. Otherwise the fastest one is elected.
 //   - Handing on: with ReleaseOnCancel it gives up the record while the work may still be running, and leaves it to
 //     the program to have ended that before. Here the lock is released when OnElected has returned.
 //   - The end of a term: OnStoppedLeading is called while OnStartedLeading may still be running. Here OnDemoted is
@@ -77,14 +76,14 @@
 //
 // etcd's candidates create keys that belong to a session, and the oldest one leads.
 //
-//   - Waiting: both queue, and both hand on to the first in the queue; except here in NATS.
+//   - Waiting: both queue, and both hand on to the first in the queue, here on stores with Order.
 //   - Loss: Campaign returns when the candidate leads, and a loss closes Done of the session. The program has to watch
 //     it, and to campaign again with a new session. Here the context of the work ends.
 //   - Tokens: Rev is one, if the program passes it on. Here it is [Term.Number].
 //   - The end of a term, health, and work that does not stop are left to the program.
-//   - Observe there is told of each change by the store. Here that is so in memory, etcd and NATS; other stores are
-//     asked, about once per renewal interval. Its sequence ends when the watch is disrupted. Here it goes on when the
-//     store is back.
+//   - Observe there is told of each change by the store. Here that is so if the backend is an inspect.Watcher; other
+//     stores are asked, about once per renewal interval. Its sequence ends when the watch is disrupted. Here it goes on
+//     when the store is back.
 //   - The leader there can change its value with Proclaim. Here an identity lasts for a term.
 //   - etcd is a consensus of several servers, which agree on the time of leases. One Redis is one server, and Redlock
 //     needs clocks that run at about the same speed.

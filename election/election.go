@@ -89,8 +89,8 @@ func (e *Election) Run(ctx context.Context) error {
 }
 
 // Resign ends the term of this candidate, if it leads, and returns when the lock is released: OnElected has returned
-// by then. The candidate campaigns again, behind those that wait already; in NATS, which has no queue, it pauses first
-// and may be faster than they are. To leave for good, end the context of Run.
+// by then. The candidate campaigns again, behind those that wait already; on a store without Order of
+// backend.Capabilities, it pauses first and may be faster than they are. To leave for good, end the context of Run.
 //
 // Resign returns nil if the candidate does not lead. It returns the cause of ctx's end if ctx ends first; the term
 // ends nevertheless. Other errors match locker.ErrReleaseUnknown, or locker.ErrLost if the lock was lost. OnElected

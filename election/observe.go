@@ -26,12 +26,10 @@ type Leader struct {
 // or locker.ErrClosed, the sequence ends.
 //
 // All observers and candidates of a process that have the same Locker and key share one look at the store. A Locker
-// that is an inspect.Watcher tells them of each change, as those in memory, etcd and NATS do. Others are looked at
-// about once per renewal interval, at least every 5 s. Those on Redis and PostgreSQL are among them: a release there
-// notifies the waiter that gets the lock and nobody else, and a grant sends no message, which would cost each
-// acquisition of any lock. Terms of candidates with the same Locker are seen at once in any case. However many changes
-// there are, the store is asked at most once in 20 ms. An observer sees the past: the leader may have changed when the
-// answer arrives.
+// that is an inspect.Watcher tells them of each change. Others are looked at about once per renewal interval, at
+// least every 5 s: where a grant sends no message, because that would cost each acquisition of any lock. Terms of
+// candidates with the same Locker are seen at once in any case. However many changes there are, the store is asked at
+// most once in 20 ms. An observer sees the past: the leader may have changed when the answer arrives.
 func Observe(ctx context.Context, l locker.Locker, key string) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		w := join(l, key)

@@ -80,7 +80,12 @@ func (b *Backend) Acquire(_ context.Context, req backend.Request) (backend.Grant
 }
 
 // Capabilities implements [backend.Capable].
-func (b *Backend) Capabilities() backend.Capabilities { return backend.Capabilities{Some: true} }
+func (b *Backend) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
+		Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true,
+		Some: true,
+	}
+}
 
 // AcquireMany implements [backend.ManyAcquirer].
 func (b *Backend) AcquireMany(

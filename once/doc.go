@@ -33,8 +33,8 @@
 //
 // A scheduler that calls the job itself, between a lock and an unlock of its own, gets the lease from [Claim].
 //
-// A claim takes one round trip. On stores that cannot keep the order of arrival (Redlock and NATS), calls at the same
-// moment can refuse each other, so that at first nobody has the tick. Therefore a call that finds the tick claimed
+// A claim takes one round trip. On stores without Order of backend.Capabilities, calls at the same moment
+// can refuse each other, so that at first nobody has the tick. Therefore a call that finds the tick claimed
 // waits for it for a second. The keys of ticks are not in one hash slot of a Redis Cluster, unless the key has a hash
 // tag.
 //
@@ -83,9 +83,8 @@
 // an operator has released is noticed later, when a third of the TTL is over. Window and skew together are less than 23
 // hours, and 3 % less than the TTL that a restart guard allows.
 //
-// On stores of records (files, S3, DynamoDB, Kubernetes, MySQL) each tick leaves a record for good: a job a minute
-// leaves 525,600 a year. Keep ticks in another store, or remove the records of ticks that are older than the window:
-// those of files while no program runs.
+// On stores of package record, each tick leaves a record for good: a job a minute leaves 525,600 a year. Keep ticks in
+// another store, or remove the records of ticks that are older than the window: those of files while no program runs.
 //
 // Instances with different windows do not agree on when a lock may end. Change the key together with the window, or
 // restart all instances between two ticks.

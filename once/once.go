@@ -16,9 +16,9 @@ const (
 	// DefaultSkew is how far apart the clocks of two instances may be without a [Skew] option.
 	DefaultSkew = 5 * time.Second
 
-	// settling is how long a call looks at a tick that it has found claimed. On Redlock, calls at the same moment can
-	// refuse each other, so that nobody has the tick, and what holds a lock may be an attempt that is being undone. The
-	// queue of the store settles that within some round trips.
+	// settling is how long a call looks at a tick that it has found claimed. On stores without an order, calls at the same
+	// moment can refuse each other, so that nobody has the tick, and what holds a lock may be an attempt that is being
+	// undone. The queue of the store settles that within some round trips.
 	settling = time.Second
 )
 

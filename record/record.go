@@ -127,7 +127,11 @@ type Backend struct {
 
 // Capabilities implements [backend.Capable]. The gates of packages semaphore and rwlock have a TTL of ten looks, at
 // least three seconds, and at most that of the call; see [Poll].
-func (b *Backend) Capabilities() backend.Capabilities { return backend.Capabilities{Look: b.poll} }
+func (b *Backend) Capabilities() backend.Capabilities {
+	return backend.Capabilities{
+		Tokens: true, Blocks: true, Labels: true, CountsTime: b.clock != nil, Look: b.poll,
+	}
+}
 
 // NewBackend returns a Backend of store, as New does.
 func NewBackend(store Store, opts ...Option) *Backend {

@@ -117,7 +117,9 @@ func (b *majority) Extend(ctx context.Context, req backend.Request) error {
 
 // Capabilities implements backend.Capable.
 func (b *majority) Capabilities() backend.Capabilities {
-	return backend.Capabilities{AnswersWanted: true}
+	return backend.Capabilities{
+		Tokens: true, CommonTokens: true, Blocks: true, Labels: true, CountsTime: true, AnswersWanted: true,
+	}
 }
 
 // othersWait asks the nodes whether somebody waits for the lock of l. A mark alone does not say so, because a waiter

@@ -17,7 +17,7 @@
 // names have the same hash slot of a Redis Cluster. A lock "config" of the Locker below is none of them, and excludes
 // nobody here.
 //
-// A lock that is free takes one round trip in memory, on one Redis and in PostgreSQL. Others wait for the gate, the
+// A lock that is free takes one round trip on stores with Some of backend.Capabilities. Others wait for the gate, the
 // lock {config}#rwgate. Only the holder of the gate waits for slots, and while it waits, nobody overtakes it. A writer
 // takes the lock {config}#rwintent before the gate, waits for all slots at the same time, and opens both when it has
 // them. If it loses one of these locks meanwhile, it gives everything back and begins anew. An upgradeable holder has
@@ -25,14 +25,14 @@
 //
 // An upgradeable lock takes a round trip more than a shared one. On other stores, a reader takes two round trips and a
 // writer three. TryLock there does not look at the gate: it may overtake those that wait, and of several calls for
-// Exclusive all may fail, because they have taken slots from each other. On Redlock, each slot is held on a majority of
-// the nodes.
+// Exclusive all may fail, because they have taken slots from each other. On several nodes, each slot is held on a
+// majority of them.
 //
 // # Who comes first
 //
-// Readers and a writer are served in the order of their arrival at the gate, as far as the store serves those that wait
-// for a lock in order (Redlock and NATS promise no order). Readers that wait one behind the other are in together. So
-// neither class starves:
+// Readers and a writer are served in the order of their arrival at the gate, if the store serves those that wait for
+// a lock in order: if it has Order of backend.Capabilities. On others, callers may be overtaken. Readers that wait one
+// behind the other are in together. So neither class starves:
 //
 //   - A reader waits for the writers that were at the gate before it. There is at most one at a time.
 //   - A writer that has the intent lock is overtaken only by readers that are at the gate already, and by newcomers
@@ -52,21 +52,21 @@
 // Newcomers share the slot, however long those before them read, as long as no writer waits for it:
 //
 //   - For 50 ms after it was acquired, they share it in any case. If the readers had to wait for it, it is 10 ms.
-//   - After that, memory and etcd tell at once that somebody waits; see locker.Wanted. On etcd, the first newcomer asks
-//     for that, which takes two round trips.
-//   - On Redis, Redlock and PostgreSQL, the next newcomer extends the lease of the slot, because the answer tells it.
+//   - After that, stores with TellsWanted of backend.Capabilities tell at once that somebody waits; see locker.Wanted.
+//     The first newcomer asks for that, which may take two round trips.
+//   - On stores with AnswersWanted, the next newcomer extends the lease of the slot, because the answer tells it.
 //     Those that come meanwhile share the answer. If nobody waits, newcomers share the slot without another request
 //     until 50 ms after the question. So readers that never pause cost the store up to 20 requests per second and
 //     process.
-//   - NATS and stores of records do not tell of callers of other processes. So the next newcomer looks at the gate when
+//   - Stores with neither do not tell of callers of other processes. So the next newcomer looks at the gate when
 //     newcomers have shared the slot for a twentieth of the TTL, or half a second. On the other stores, it does that,
 //     too, and when it is told that somebody waits. This takes a round trip or two. If a writer waits, newcomers wait
 //     behind it at the gate. If only readers wait, because all slots are taken, newcomers share the slot for as long as
 //     its TTL, and then wait behind those readers.
 //
-// So a writer that waits for slots is overtaken by newcomers that share one for 50 ms and two round trips, on NATS and
-// stores of records for half a second. It waits for as long as the last of them holds the slot. On Redlock, the answer
-// of a node may come too late to count, so it may take 50 ms more.
+// So a writer that waits for slots is overtaken by newcomers that share one for 50 ms and two round trips, and
+// for half a second on stores that do not tell. It waits for as long as the last of them holds the slot. On several
+// nodes, the answer of one may come too late to count, so it may take 50 ms more.
 //
 // Each reader has a Lease of its own. The slot is released when the last one unlocks, and lost for all when it is lost.
 // Readers that share a slot have the same owner value and the same fencing token.
@@ -83,18 +83,16 @@
 // Options apply to each slot, so MinHold keeps writers out, or everybody, for as long. MaxHold, MinHold and the TTL
 // without renewal count from when a writer has all slots. While it waits for some, the gate and the slots that it has
 // are renewed, and have a TTL of three seconds or less, so that it keeps others out for no longer if it dies. On stores
-// of records, this is at least ten times the pause between two looks, ten seconds on most, because renewals have a
-// price. Extend is about the slot, and so
-// about all leases that share it.
+// with Look, this is at least ten times that, ten seconds on most, because renewals have a price there. Extend is about
+// the slot, and so about all leases that share it.
 //
 // # Fencing tokens
 //
 // The token of a writer is the greatest one of its slots. It is greater than those of all readers and writers before
-// it, and the token of a reader is greater than those of all writers before it. Readers beside each other are in no
-// order. For this the slots of a key need a common counter. In memory, PostgreSQL, etcd and NATS, one counter serves
-// all keys. On Redis, one serves all keys of a hash slot. On Redlock, there is such a counter on each node, and the
-// tokens that a writer has are known to a majority before it has its lease. [Downgrade] keeps the slot with the
-// greatest token.
+// it. On stores with CommonTokens of backend.Capabilities, the token of a reader is greater than those of all writers
+// before it. On others, it is greater than that of its own slot only: a writer's greatest token may be of another slot,
+// so a resource that compares tokens can refuse a reader that came later. Readers beside each other are in no order.
+// [Downgrade] keeps the slot with the greatest token.
 //
 // # Not re-entrant
 //

@@ -34,9 +34,12 @@ type RWLock struct {
 
 // New returns an RWLock whose locks are those of l.
 func New(l locker.Locker) *RWLock {
-	of, ok := locker.As[backend.Capable](l)
-	asks := ok && of.Capabilities().AnswersWanted
-	return &RWLock{locker: l, asks: asks, readers: make(map[string]*readers)}
+	rw := &RWLock{locker: l, readers: make(map[string]*readers)}
+	if of, ok := locker.As[backend.Capable](l); ok {
+		can := of.Capabilities()
+		rw.asks = can.AnswersWanted && !can.TellsWanted
+	}
+	return rw
 }
 
 // Shared returns the Locker of readers. A key may have several holders of it, and one of Upgradeable, but none of

@@ -12,17 +12,22 @@
 //
 // A permit is a lock of its own: key "exports" has the locks {exports}#0, {exports}#1 and {exports}#2. So each permit
 // has its own lease, which ends with its TTL if its holder crashes, is renewed, is lost and noticed as lost, and has a
-// fencing token, as every lock has. There is no counter that could be wrong. On Redlock, each permit is a lock that a
-// majority of the nodes has granted, and costs what such a lock costs. A semaphore that lets n holders in on each node,
-// and asks for a majority of the nodes, admits more than n: with three nodes and two permits, three clients can have
-// two nodes each.
+// fencing token, as every lock has. There is no counter that could be wrong. On several nodes, each permit is a lock
+// that a majority of them has granted, and costs what such a lock costs. A semaphore that lets n holders in on each
+// node, and asks for a majority of the nodes, admits more than n: with three nodes and two permits, three clients can
+// have two nodes each.
 //
-// A caller that finds a permit free takes it, in one round trip in memory, on one Redis and in PostgreSQL. Other stores
+// A caller that finds a permit free takes it, in one round trip on stores with Some of backend.Capabilities. Others
 // need two: one for the gate, which is the lock {exports}#gate, and one for a permit. A caller that finds no permit
 // free waits for the gate. Its holder waits for all permits, takes the first that is returned, and opens the gate for
-// the next caller. So permits go to the callers in the order of Lock at the gate: Redlock and NATS promise none, and on
-// all stores, callers of one Client may hand the gate over to each other for up to 50 ms, and the last of them keeps it
-// for as long as it waits; see locker.NoLocalHandover.
+// the next caller. So on stores with Order of backend.Capabilities, permits go to the callers in the order in which
+// they came to the gate. But callers of one Client may hand the gate over to each other for up to 50 ms, and the last
+// of them keeps it for as long as it waits; see locker.NoLocalHandover. On stores without Order, a caller may be
+// overtaken.
+//
+// The fencing token of a holder is the greatest one of its permits. On stores with CommonTokens, it is greater than
+// those of all who had their permits before its call began. On others, tokens grow only from holder to holder of one
+// permit, so those of different permits are in no order.
 //
 // A caller that waits passes the gate in three round trips. So after a burst, newcomers can come faster than those at
 // the gate leave, although permits are free. Where a free permit takes one round trip, newcomers therefore do not wait
@@ -32,8 +37,8 @@
 //
 // MaxHold, MinHold and the TTL without renewal count from when a caller has all permits that it wants. While it waits,
 // the gate and the permits that it has are renewed, and have a TTL of three seconds or less, so that it keeps others
-// out for no longer if it dies, whatever its own TTL is. On stores of records, this is at least ten times the pause
-// between two looks, ten seconds on most, because renewals have a price there. The queue of a store may take some
+// out for no longer if it dies, whatever its own TTL is. On stores with Look, this is at least ten times that, ten
+// seconds on most, because renewals have a price there. The queue of a store may take some
 // seconds more to pass over a dead caller, as for any lock.
 //
 // All holders learn from locker.Wanted that somebody waits, although one permit is enough. All names have the same hash

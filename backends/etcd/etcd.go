@@ -270,6 +270,11 @@ func (b *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant
 	return *grants[0], nil
 }
 
+// Capabilities implements [backend.Capable].
+func (b *store) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true}
+}
+
 // AcquireMany implements [backend.ManyAcquirer], with one transaction for all entries. etcd limits the size of a
 // transaction (--max-txn-ops); the error matches errors.ErrUnsupported if there are too many locks.
 func (b *store) AcquireMany(

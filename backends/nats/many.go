@@ -22,6 +22,11 @@ const (
 	batchCommit = "Nats-Batch-Commit"
 )
 
+// Capabilities implements [backend.Capable].
+func (b *store) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Tokens: true, CommonTokens: true, Blocks: true, Labels: true, CountsTime: true}
+}
+
 // AcquireMany implements [backend.ManyAcquirer], with a batch that writes each lock over a free record of a known
 // number, as Acquire does. So each of the locks can be undone by itself: if the batch comes after the clean-up of one,
 // nothing of it is stored.

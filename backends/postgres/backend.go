@@ -179,7 +179,10 @@ func (b *store) Extend(ctx context.Context, req backend.Request) error {
 
 // Capabilities implements [backend.Capable].
 func (b *store) Capabilities() backend.Capabilities {
-	return backend.Capabilities{AnswersWanted: true, Some: true}
+	return backend.Capabilities{
+		Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true,
+		AnswersWanted: true, Some: true,
+	}
 }
 
 // Release implements [backend.Backend].

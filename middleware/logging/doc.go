@@ -14,7 +14,7 @@
 //	Info   lock renewed again        a renewal succeeded after "lock in doubt"
 //	Warn   lock store unavailable    a call or an attempt failed because of the store, for the first time
 //	Info   lock store answers again  the store answers after "lock store unavailable"
-//	Warn   lock node unavailable     one of several nodes (Redlock) failed, for the first time; not logged for
+//	Warn   lock node unavailable     one of several nodes failed, for the first time; not logged for
 //	                                 a node that is only slower than the others
 //	Info   lock node answers again   the node answers after "lock node unavailable"
 //	Info   still waiting for lock    a call has waited for a minute (LongWait); once per call

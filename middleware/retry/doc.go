@@ -52,7 +52,7 @@
 // the same TTL twice. It never creates a lock. A release that is executed twice deletes the lock once, and does not
 // affect the next owner.
 //
-// Unlock is retried to learn the outcome, and for backends that do not retry releases by themselves, as those on Redis
+// Unlock is retried to learn the outcome, and for backends that do not retry releases by themselves, as most
 // do. It is not retried after the end of the validity, because the lock is then free or has another owner. If a retry
 // finds that the lock is gone, the earlier try may have released it in time, or the lock may have been lost. The error
 // is then still the fault.

@@ -22,8 +22,8 @@ const (
 	// floor is the shortest pause. It prevents a busy loop.
 	floor = time.Millisecond
 
-	// ghost is how long TryLock may get the answer "held" after a fault because of its own failed attempt. Backends on
-	// Redis undo that attempt at once, and try again every second if the server does not answer.
+	// ghost is how long TryLock may get the answer "held" after a fault because of its own failed attempt. Backends
+	// undo that attempt at once, and try again if the store does not answer.
 	ghost = 2 * time.Second
 
 	// burst is the time for which unused retries are saved.

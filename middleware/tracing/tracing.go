@@ -27,8 +27,8 @@
 // locker.renew and locker.lost may happen long after the call has returned. They start new traces, with a link to
 // locker.lock. Otherwise a trace would grow for as long as a lock is held. A sampler can decide on them by their name.
 //
-// The context with the span is passed to the wrapped Locker. Spans of Redis clients are not children of it, because the
-// commands of many callers are sent in one exchange.
+// The context with the span is passed to the wrapped Locker. Spans of the store's client are not children of it,
+// because the commands of many callers are sent in one exchange.
 //
 // # What is an error
 //

@@ -241,7 +241,10 @@ func (n *Node) Extend(ctx context.Context, req backend.Request) error {
 // Capabilities implements backend.Capable.
 func (n *Node) Capabilities() backend.Capabilities { return capabilities }
 
-var capabilities = backend.Capabilities{AnswersWanted: true, Some: true}
+var capabilities = backend.Capabilities{
+	Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true,
+	AnswersWanted: true, Some: true,
+}
 
 // Release implements backend.Backend. If it was not answered or not finished, it goes on in the background. If ctx has
 // a deadline, only that ends the call; see backend.Backend.
