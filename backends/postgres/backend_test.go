@@ -212,7 +212,9 @@ func testSilentConnectionsLoseNoLock(t *testing.T, s *pgtest.Server) {
 			t.Cleanup(func() { _ = b.Close() })
 			req := backend.Request{Key: "k", Token: backend.NewToken(), TTL: 12 * time.Second}
 			g, err := b.Acquire(t.Context(), req)
-			must(t, "Acquire", err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			req.Fence, req.Private = g.Fence, g.Private
 			mute()
 			err = b.Extend(t.Context(), req)

@@ -133,11 +133,13 @@ func TestServerHangsForLongerThanATTL(t *testing.T) {
 	must(t, "Unlock", lease.Unlock(t.Context()))
 }
 
-// An attempt may arrive at the server after it was undone.
+// An attempt may arrive at the server after it was undone. The server keeps a note of its owner value, which no other
+// test of this server may use.
 func testLateAttemptDoesNothing(t *testing.T, s *pgtest.Server) {
 	p := pool(t, s.URL("postgres"))
-	run(t, p, "SELECT locker.undo('late', 'token', 'ticket', 60000000)")
-	if _, err := p.Exec(t.Context(), "SELECT locker.acquire('late', 'token', '', 60000000, 'ticket', '')"); err == nil {
+	run(t, p, "SELECT locker.undo('late', 'late token', 'ticket', 60000000)")
+	const acquire = "SELECT locker.acquire('late', 'late token', '', 60000000, 'ticket', '')"
+	if _, err := p.Exec(t.Context(), acquire); err == nil {
 		t.Error("an attempt that was undone before it arrived: got a grant, want an error")
 	}
 	must(t, "Unlock", lock(t, client(t, s.URL("postgres"), postgres.Prefix("")), "late").Unlock(t.Context()))
