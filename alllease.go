@@ -48,7 +48,6 @@ func NewAllLease(parts ...Lease) *AllLease {
 		parts: parts, done: make(chan struct{}), unlocking: make(chan struct{}, 1),
 		released: make([]bool, len(parts)), failed: make([]error, len(parts)),
 	}
-	var tell context.CancelFunc = func() { a.ended.Add(1) }
 	for _, part := range parts {
 		a.keys = append(a.keys, part.Key())
 		l, ok := LeaseAs[*lease](part)
@@ -57,9 +56,7 @@ func NewAllLease(parts ...Lease) *AllLease {
 			continue
 		}
 		a.telling = append(a.telling, l)
-		if !l.atEnd(&tell) {
-			tell()
-		}
+		l.countEnd(&a.ended)
 	}
 	return a
 }

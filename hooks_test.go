@@ -131,6 +131,24 @@ func TestCloseTellsOfAllLeasesBeforeItCallsHooks(t *testing.T) {
 	})
 }
 
+// An AllLease knows of the end of its locks before the hook of another lease is called.
+func TestErrOfAnAllLeaseDoesNotWaitForHooks(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		var all *locker.AllLease
+		var asked []error
+		first := traced{c, &lockertrace.Trace{Lost: func(error) { asked = append(asked, all.Err()) }}}
+		mustLock(t, first, "0")
+		all = mustLockAll(t, c, []string{"1", "2"})
+		if err := all.Err(); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+		if len(asked) != 1 || asked[0] == nil {
+			t.Errorf("a hook of another lease has got %v from Err, want one error", asked)
+		}
+	})
+}
+
 // A program that waits for Done and calls Unlock at once does so after the hook, so telemetry records a loss as a loss.
 func TestHookOfALossComesBeforeUnlock(t *testing.T) {
 	for range 20 { // the program and the timer of the lease run at the same time

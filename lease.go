@@ -19,12 +19,13 @@ type lease struct {
 	trace *lockertrace.Trace // of the context that the lease was acquired with; may be nil
 
 	// The following are guarded by the mu of the grant.
-	done      chan struct{} // closed when err is set; nil until the first call of Done
-	err       error         // why the lease ended; nil while it is held
-	ended     time.Time     // when the lease ended
-	unsettled bool          // what settle does when the lease has ended is still to be done
-	passed    bool          // the lock was handed over to another caller of the Client
-	wanted    *wanted       // nil until the first call of Wanted
+	done      chan struct{}    // closed when err is set; nil until the first call of Done
+	err       error            // why the lease ended; nil while it is held
+	ended     time.Time        // when the lease ended
+	unsettled bool             // what settle does when the lease has ended is still to be done
+	passed    bool             // the lock was handed over to another caller of the Client
+	wanted    *wanted          // nil until the first call of Wanted
+	counts    []*atomic.Uint64 // see countEnd
 
 	counted atomic.Bool // a call for several locks owns the lease, and it is counted in the attempts of the Client
 }
@@ -34,6 +35,9 @@ func (l *lease) close(reason error) {
 	l.err, l.ended = reason, time.Now()
 	if l.done != nil {
 		close(l.done)
+	}
+	for _, n := range l.counts {
+		n.Add(1)
 	}
 }
 
@@ -113,6 +117,17 @@ func (l *lease) end() time.Time {
 	defer l.grant.mu.Unlock()
 	end, _ := l.grant.end()
 	return end
+}
+
+// countEnd adds one to n when the lease ends, or now if it has ended. Unlike atEnd, it does so before any hook is called.
+func (l *lease) countEnd(n *atomic.Uint64) {
+	l.grant.mu.Lock()
+	defer l.grant.mu.Unlock()
+	if l.err != nil {
+		n.Add(1)
+		return
+	}
+	l.counts = append(l.counts, n)
 }
 
 // atEnd has f called when the lease ends. It returns false if the lease has ended.
