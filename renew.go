@@ -15,6 +15,9 @@ import (
 //   - If a renewal fails and the lock is not known to be lost, the next one is sent after a tenth, until the lease
 //     ends.
 //   - A renewal is given up after a sixth. If one hangs, there is time for three more.
+//   - If thousands of leases may end at the same time, a renewal that has failed is not tried again just before that:
+//     see Client.early. Tens of thousands of renewals that fail at once would take the processors, and whoever waits for
+//     Done would be told late.
 const (
 	renewPart = 3
 	retryPart = 10
@@ -99,8 +102,10 @@ func (c *Client) cease(g *grant) {
 func (g *grant) renew(p *place) (next time.Time, err error) {
 	g.mu.Lock()
 	ttl, ended, trace := g.ttl, g.lease.err, g.lease.trace
+	end, _ := g.end()
+	last := g.failed != nil && left(end) <= 2*g.client.early(ttl)
 	g.mu.Unlock()
-	if ended != nil {
+	if ended != nil || last {
 		return never, nil
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, min(ttl/boundPart, maxRenewal))
