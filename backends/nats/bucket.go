@@ -163,13 +163,16 @@ func (b *store) open(ctx context.Context) (*bucket, error) {
 	}
 	want := b.config()
 	start := time.Now()
-	stream, err := b.jet().Stream(ctx, want.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = b.jet().CreateStream(ctx, want)
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // created by another client meanwhile
-			stream, err = b.jet().Stream(ctx, want.Name)
+	stream, err := within(ctx, func() (jetstream.Stream, error) {
+		stream, err := b.jet().Stream(ctx, want.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			stream, err = b.jet().CreateStream(ctx, want)
+			if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // created by another client meanwhile
+				stream, err = b.jet().Stream(ctx, want.Name)
+			}
 		}
-	}
+		return stream, err
+	})
 	if err != nil {
 		b.reach.miss(start)
 		return nil, unavailable(fmt.Errorf("bucket %s: %w", b.name, b.explained(err)))

@@ -151,7 +151,10 @@ func (s *Config) open(prefix string, more ...natsclient.Option) (*locker.Client,
 		b.replicas = s.Replicas
 	}
 	b.dial, b.login = dial, faults
-	b.reach.leave = func() error { return b.jet().Conn().ForceReconnect() }
+	b.reach.leave = func() error {
+		go func() { _ = b.jet().Conn().ForceReconnect() }() // an error says that the connection is closed
+		return nil
+	}
 	return locker.NewClient(b), nil
 }
 

@@ -22,7 +22,7 @@ func (b *store) jet() jetstream.JetStream { return *b.js.Load() }
 func (b *store) renew() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.dial == nil || b.closed || b.renews || !b.jet().Conn().IsClosed() {
+	if b.dial == nil || b.closed || b.renews || !told(b, (*natsclient.Conn).IsClosed) {
 		return
 	}
 	b.renews = true
@@ -39,6 +39,46 @@ func (b *store) renew() {
 	})
 }
 
+// within calls f, which uses the connection, and returns when ctx ends, if not before. The client library holds a mutex
+// while it connects to a server, and while it writes to one, which takes seconds if the server hangs. All its functions
+// wait for that mutex, and heed no context meanwhile. f then goes on for as long as that.
+func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := f()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+	}
+	select { // an answer that has come says more than the end of the context
+	case r := <-done:
+		return r.value, r.err
+	case <-time.After(prompt):
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// prompt is how long to wait for what the client library knows without asking a server.
+const prompt = 25 * time.Millisecond
+
+// told returns what the connection says about itself, or the zero value if that does not come at once; see within.
+func told[T any](b *store, f func(conn *natsclient.Conn) T) T {
+	ctx, cancel := context.WithTimeout(context.Background(), prompt)
+	defer cancel()
+	value, _ := within(ctx, func() (T, error) { return f(b.jet().Conn()), nil })
+	return value
+}
+
+func (b *store) isConnected() bool { return told(b, (*natsclient.Conn).IsConnected) }
+
 // grace is how long a call waits for a connection that was lost. A client that reconnects to a server that runs needs
 // less.
 const grace = 500 * time.Millisecond
@@ -46,10 +86,10 @@ const grace = 500 * time.Millisecond
 // connected waits until there is a connection. Without one, a request would stay in the client's buffer, and could be
 // sent much later.
 func (b *store) connected(ctx context.Context) error {
-	if b.jet().Conn().IsConnected() {
+	if b.isConnected() {
 		return nil
 	}
-	if b.dial == nil && b.jet().Conn().IsClosed() {
+	if b.dial == nil && told(b, (*natsclient.Conn).IsClosed) {
 		return unavailable(b.closedError())
 	}
 	b.renew()
@@ -66,7 +106,7 @@ func (b *store) connected(ctx context.Context) error {
 			next.Stop()
 			return unavailable(b.unconnected())
 		}
-		if b.jet().Conn().IsConnected() {
+		if b.isConnected() {
 			return nil
 		}
 	}
@@ -135,7 +175,7 @@ func (a *advised) Unwrap() error { return a.err }
 
 // closedError is the error for a connection that is closed for good.
 func (b *store) closedError() error {
-	if err := b.jet().Conn().LastError(); err != nil {
+	if err := told(b, (*natsclient.Conn).LastError); err != nil {
 		return &advised{fmt.Errorf("the connection to NATS is closed for good: %w", err), remake}
 	}
 	return &advised{errors.New("the connection to NATS is closed for good"), remake}
@@ -146,15 +186,14 @@ const remake = "make another connection and another Client, with nats.MaxReconne
 
 // unconnected is the error for a connection that was lost, or was never made.
 func (b *store) unconnected() error {
-	conn := b.jet().Conn()
 	err := b.login.get()
 	if err == nil {
-		err = conn.LastError()
+		err = told(b, (*natsclient.Conn).LastError)
 	}
 	if err == nil {
 		err = errNoServer
 	}
-	return fmt.Errorf("not connected to NATS (%v): %w", conn.Status(), b.explained(err))
+	return fmt.Errorf("not connected to NATS: %w", b.explained(err))
 }
 
 var errNoServer = errors.New("no server answers")
@@ -218,7 +257,7 @@ func (b *store) explained(err error) error {
 // denied explains a request that was not answered. The server does not answer requests for which the user has no right.
 // It tells the connection of it, and the client library keeps the last such error, which names the subject.
 func (b *store) denied(err error) error {
-	if last := b.jet().Conn().LastError(); errors.Is(last, natsclient.ErrPermissionViolation) {
+	if last := told(b, (*natsclient.Conn).LastError); errors.Is(last, natsclient.ErrPermissionViolation) {
 		return &advised{
 			fmt.Errorf("%w (%w)", err, last),
 			"grant this right to the user; docs/backends/nats.md lists those that locks need",

@@ -149,7 +149,8 @@ func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
 	start := time.Now()
 	for _, m := range msgs[:len(msgs)-1] {
 		s.bucket.seal(m)
-		if err := s.b.jet().Conn().PublishMsg(m); err != nil { // without the last one, the server forgets the others
+		_, err := within(ctx, func() (any, error) { return nil, s.b.jet().Conn().PublishMsg(m) })
+		if err != nil { // without the last one, the server forgets the others
 			return 0, s.b.failed(start, err)
 		}
 	}

@@ -594,7 +594,7 @@ func (b *store) Notify(key string, wake func()) (live func() bool, stop func()) 
 	if err != nil {
 		return func() bool { return false }, func() {}
 	}
-	return func() bool { return confirmed.Load() && b.jet().Conn().IsConnected() }, stop
+	return func() bool { return confirmed.Load() && b.isConnected() }, stop
 }
 
 // Watch implements inspect.Watcher.

@@ -155,7 +155,7 @@ func (b *store) get(ctx context.Context, subject string) (record, error) {
 		return record{}, err
 	}
 	start := time.Now()
-	m, err := s.GetLastMsgForSubject(ctx, subject)
+	m, err := within(ctx, func() (*jetstream.RawStreamMsg, error) { return s.GetLastMsgForSubject(ctx, subject) })
 	r := record{State: free}
 	switch {
 	case err == nil:
@@ -223,7 +223,9 @@ func (b *store) publish(ctx context.Context, m *natsclient.Msg) (uint64, error) 
 	}
 	s.seal(m)
 	start := time.Now()
-	ack, err := b.jet().PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+	ack, err := within(ctx, func() (*jetstream.PubAck, error) {
+		return b.jet().PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+	})
 	var refused *jetstream.APIError
 	switch {
 	case err == nil:
