@@ -171,14 +171,14 @@ func (h Harness) stated(t testing.TB, b backend.Backend) {
 	}
 	can := backend.Of(b)
 	for what, missing := range map[string]bool{
-		"fencing tokens, and the Backend does not state Tokens": !h.Unfenced && !can.Tokens,
-		"FIFO, and the Backend does not state Order":            h.FIFO && !can.Order,
-		"Labels, and the Backend does not state it":             h.Labels && !can.Labels,
-		"Wanted, and the Backend does not state AnswersWanted":  h.Wanted && !can.AnswersWanted && !can.TellsWanted,
-		"Some, and the Backend does not state it":               h.Some && !can.Some,
+		"Tokens, unless the harness declares Unfenced":       !h.Unfenced && !can.Tokens,
+		"Order, because the harness declares FIFO":           h.FIFO && !can.Order,
+		"Labels, because the harness declares it":            h.Labels && !can.Labels,
+		"AnswersWanted, because the harness declares Wanted": h.Wanted && !can.AnswersWanted && !can.TellsWanted,
+		"Some, because the harness declares it":              h.Some && !can.Some,
 	} {
 		if missing {
-			t.Errorf("backend.Capabilities: the harness declares %s", what)
+			t.Errorf("Capabilities: expected %s, seen none", what)
 		}
 	}
 }
