@@ -45,8 +45,8 @@
 //
 // # Backends
 //
-// [Client] turns a store into a Locker. It waits, renews leases, notices losses and releases locks, so these work in the
-// same way on every store. Package backend is what authors of stores implement.
+// [Client] turns a store into a Locker. It waits, renews leases, notices losses and releases locks, so these work in
+// the same way on every store. Package backend is what authors of stores implement.
 //
 // # More than one holder
 //

@@ -8,8 +8,8 @@
 //	func New(…) *locker.Client { return locker.NewClient(&store{…}) }
 //
 // What else a store can do, it says by optional interfaces that it implements ([Queuer], [Notifier], [ManyAcquirer],
-// [LossNotifier], [WantedNotifier], [Verifier], [Binder], and those of package inspect), and by its [Capabilities]. What
-// it does not say, it cannot do.
+// [LossNotifier], [WantedNotifier], [Verifier], [Binder], and those of package inspect), and by its [Capabilities].
+// What it does not say, it cannot do.
 //
 // Errors are those of package locker. The comments name them without the package: ErrHeld is locker.ErrHeld, and a
 // *HeldError is a *locker.HeldError. Client, Lock, Verify and the options are of package locker, too.

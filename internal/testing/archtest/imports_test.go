@@ -154,9 +154,9 @@ var free = []string{"/examples", "/benchmarks", "/internal/testing"}
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/record/recordtest", "/cmd/locker/internal/conform",
 	"/internal/testing/redistest", "/internal/testing/fault", "/internal/testing/contention", "/internal/testing/golden",
-	"/internal/testing/virtual", "/internal/testing/configtest", "/internal/testing/dynamotest", "/internal/testing/etcdtest",
-	"/internal/testing/kubetest", "/internal/testing/mariadbtest", "/internal/testing/natstest",
-	"/internal/testing/pgtest", "/internal/testing/placestest",
+	"/internal/testing/virtual", "/internal/testing/configtest", "/internal/testing/dynamotest",
+	"/internal/testing/etcdtest", "/internal/testing/kubetest", "/internal/testing/mariadbtest",
+	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/placestest",
 	"/internal/testing/instance", "/internal/testing/oncetest", "/internal/testing/testserver",
 	"/internal/testing/storeurl", "/internal/testing/short", "/internal/testing/steady", "/internal/testing/trials/sim",
 	"/internal/testing/trials/serve", "/internal/testing/trials/everystore/deployment",
@@ -168,8 +168,8 @@ func under(path string, roots []string) bool {
 
 // shared packages belong to the root package: it may import them, and so may every package that may import it.
 var shared = []string{module + "/inspect", module + "/lockertrace", module + "/backend",
-	module + "/internal/core/label",
-	module + "/backend/cleanup", module + "/internal/core/ending", module + "/internal/core/validity", module + "/internal/core/several"}
+	module + "/backend/cleanup", module + "/internal/core/ending", module + "/internal/core/label",
+	module + "/internal/core/several", module + "/internal/core/validity"}
 
 // owned lists modules that only one package may import.
 var owned = map[string]string{"github.com/spf13/cobra": "/cmd/locker/cli"}
