@@ -53,8 +53,8 @@ func (f *refusing) Extend(context.Context, backend.Request) error {
 	return locker.ErrUnavailable
 }
 
-// Renewals that fail are tried again until a lease ends. But if many leases do, the processors have to tell of that, and
-// there are no renewals in the last moments.
+// Renewals that fail are tried again until a lease ends. But if many leases do, the processors have to tell of that,
+// and there are no renewals in the last moments.
 func TestManyLeasesAreNotRenewedAgainWhenTheyAreAboutToEnd(t *testing.T) {
 	for n, want := range map[int]time.Duration{1: 0, 10_000: 80 * time.Millisecond} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

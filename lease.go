@@ -119,7 +119,8 @@ func (l *lease) end() time.Time {
 	return end
 }
 
-// countEnd adds one to n when the lease ends, or now if it has ended. Unlike atEnd, it does so before any hook is called.
+// countEnd adds one to n when the lease ends, or now if it has ended. Unlike atEnd, it does so before any hook is
+// called.
 func (l *lease) countEnd(n *atomic.Uint64) {
 	l.grant.mu.Lock()
 	defer l.grant.mu.Unlock()

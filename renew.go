@@ -16,8 +16,8 @@ import (
 //     ends.
 //   - A renewal is given up after a sixth. If one hangs, there is time for three more.
 //   - If thousands of leases may end at the same time, a renewal that has failed is not tried again just before that:
-//     see Client.early. Tens of thousands of renewals that fail at once would take the processors, and whoever waits for
-//     Done would be told late.
+//     see Client.early. Tens of thousands of renewals that fail at once would take the processors, and whoever waits
+//     for Done would be told late.
 const (
 	renewPart = 3
 	retryPart = 10

@@ -26,14 +26,6 @@ import (
 	"github.com/golocker/locker/record"
 )
 
-func write(t *testing.T, path, text string) string {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func parse(t *testing.T, url string) *config.Config {
 	t.Helper()
 	c, err := config.Parse(url)

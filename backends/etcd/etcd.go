@@ -272,7 +272,9 @@ func (b *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant
 
 // Capabilities implements [backend.Capable].
 func (b *store) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true}
+	return backend.Capabilities{
+		Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true,
+	}
 }
 
 // AcquireMany implements [backend.ManyAcquirer], with one transaction for all entries. etcd limits the size of a

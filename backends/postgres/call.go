@@ -12,8 +12,8 @@ import (
 
 // request sends one statement and reads its row. It returns when ctx ends, if not before. A request that has been sent
 // then goes on in the background, for the timeout at most, and the error is a *left. A connection whose request is
-// interrupted is lost, and contexts end often. There are never more such requests than connections. Call it in a call of
-// the backend, or in a chore.
+// interrupted is lost, and contexts end often. There are never more such requests than connections. Call it in a call
+// of the backend, or in a chore.
 func request[T any](
 	ctx context.Context, b *store, read func(row pgx.Row) (T, error), sql string, args ...any,
 ) (T, error) {

@@ -292,8 +292,8 @@ func TestHolderIsNamed(t *testing.T) {
 	}
 }
 
-// On a store that does not count TTLs, the commands say what this process knows, and not that the lock was acquired when
-// it looked.
+// On a store that does not count TTLs, the commands say what this process knows, and not that the lock was acquired
+// when it looked.
 func TestWhatIsKnownOfALockThatIsWatched(t *testing.T) {
 	const seenAgo = "held by web-7:4211, first seen 12 ms ago; from a dead holder it can be taken in 5.1 s"
 	held := inspect.Inspection{

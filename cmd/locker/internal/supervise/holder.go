@@ -401,12 +401,12 @@ func (h *holder) checkMinHold(ctx context.Context, l locker.Locker) error {
 	if h.opts.MinHold == 0 || h.opts.MaxWait < 0 || h.opts.MaxWait > h.opts.MinHold || !ok {
 		return nil
 	}
-	seen, err := i.Inspect(ctx, h.opts.Keys[0])
-	if err != nil || seen.Seen == 0 { // if the store is down, the attempt to lock says so
-		return nil
+	// If the store is down, the attempt to lock says so.
+	if seen, err := i.Inspect(ctx, h.opts.Keys[0]); err == nil && seen.Seen > 0 {
+		return exit.Usagef("--min-hold %v: in this store, only a command that waits for longer gets a lock that was kept: "+
+			"use --tick for a job of cron, or a longer --wait", h.opts.MinHold)
 	}
-	return exit.Usagef("--min-hold %v: in this store, only a command that waits for longer gets a lock that was kept: "+
-		"use --tick for a job of cron, or a longer --wait", h.opts.MinHold)
+	return nil
 }
 
 // lockAll calls all, and returns no *AllLease that is nil.

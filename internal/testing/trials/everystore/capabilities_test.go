@@ -63,8 +63,8 @@ func TestTableOfCapabilities(t *testing.T) {
 // row is the row of a store in the table.
 func row(name string, can backend.Capabilities) string {
 	text := "| " + name
-	for _, has := range []bool{can.Tokens, can.CommonTokens, can.Blocks, can.Order, can.Labels, can.CountsTime, can.Many, can.Some,
-		can.TellsWanted, can.AnswersWanted, can.TellsLoss, can.Verify, can.Bind} {
+	for _, has := range []bool{can.Tokens, can.CommonTokens, can.Blocks, can.Order, can.Labels, can.CountsTime,
+		can.Many, can.Some, can.TellsWanted, can.AnswersWanted, can.TellsLoss, can.Verify, can.Bind} {
 		cell := "–"
 		if has {
 			cell = "yes"
