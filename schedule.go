@@ -32,7 +32,7 @@ type schedule struct {
 	inFlight int               // number of renewals in flight
 	places   places            // of renewals, except those that were given up
 	stopping int               // how many were given up since the timer fired, and have not ended yet
-	usual    time.Duration     // how long it takes until a renewal is answered, on average
+	slowest  time.Duration     // how long it took at most, of late, until a renewal was answered
 	timer    *time.Timer
 	wake     time.Time     // when the timer fires; zero if it is not set
 	shortest time.Duration // the shortest TTL
@@ -134,9 +134,10 @@ func (s *schedule) makeRoom(now time.Time) (stop []*place) {
 
 // patience returns how long a renewal may be in flight while others wait for its place. If all leases are due, and none
 // of the renewals is answered, each lease still has its turn within the time from one renewal to the next. But if all
-// answers take longer than that, none of them would ever be awaited. So patience is at least some times what is usual.
+// answers take longer than that, or this process takes longer to hear them, as while it collects garbage, none of them
+// would ever be awaited. So patience is at least twice what an answer took of late.
 func (s *schedule) patience() time.Duration {
-	return max(4*s.usual, (maxInFlight-maxSlow)*s.shortest/renewPart/time.Duration(max(1, len(s.grants))))
+	return max(2*s.slowest, (maxInFlight-maxSlow)*s.shortest/renewPart/time.Duration(max(1, len(s.grants))))
 }
 
 // ended records that the renewal at c has ended, and when the next one of its grant is due.
@@ -147,7 +148,7 @@ func (s *schedule) ended(c *place, now, next time.Time, err error) {
 	}
 	s.places.leave(c)
 	if err == nil && next != never {
-		s.usual += (now.Sub(c.began) - s.usual) / 16
+		s.slowest = max(now.Sub(c.began), s.slowest-s.slowest/maxInFlight)
 	}
 	if !c.grant.renews { // it was the last one: see cease
 		next = never

@@ -7,7 +7,7 @@ var renewMutants = []mutant{
 		"TestLeasesBesideAServerThatHangs/15000"),
 	renewal("all renewals that are late are given up", "if s.places.slow < maxSlow {", "if s.places.slow < 0 {",
 		"TestStoreThatIsSlowIsAwaited"),
-	renewal("what is usual does not count", "max(4*s.usual,", "max(0,", "TestStoreThatIsSlowIsAwaited"),
+	renewal("what answers took of late does not count", "max(2*s.slowest,", "max(0,", "TestStoreThatIsSlowIsAwaited"),
 	renewal("patience does not depend on the number of leases",
 		"s.shortest/renewPart/time.Duration(max(1, len(s.grants)))",
 		"s.shortest/renewPart", "TestLeasesBesideAServerThatHangs/15000"),
