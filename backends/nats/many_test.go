@@ -3,6 +3,7 @@ package nats_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,28 +128,30 @@ func TestABatchIsUndoneOverTheRecordsItWasSentFor(t *testing.T) {
 	defer cancel()
 	s.putFree()
 	x, y := s.store.Subject("x"), s.store.Subject("y")
-	var late *natsclient.Msg
+	var late atomic.Pointer[natsclient.Msg] // the two clean-ups run at the same time
 	stored := make(chan struct{})
 	b := nats.NewBackend(meddler{
 		JetStream: s.js,
 		publish: func(m *natsclient.Msg, send func() (*jetstream.PubAck, error)) (*jetstream.PubAck, error) {
 			switch none := m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == "0"; {
 			case isLock(m):
-				late = m
+				late.Store(m)
 				return nil, refusal(changing)
 			case m.Subject == x && none:
 				cancel()
 				return nil, refusal(changing)
-			case m.Subject == y && late != nil:
-				_, err := s.js.PublishMsg(t.Context(), late)
-				t.Logf("the batch arrives: %v", err)
-				late = nil
-				close(stored)
+			case m.Subject == y:
+				if batch := late.Load(); batch != nil {
+					_, err := s.js.PublishMsg(t.Context(), batch)
+					t.Logf("the batch arrives: %v", err)
+					late.Store(nil)
+					close(stored)
+				}
 			}
 			return send()
 		},
 		read: func(subject string) error {
-			if subject == x && late != nil && ctx.Err() == nil {
+			if subject == x && late.Load() != nil && ctx.Err() == nil {
 				return jetstream.ErrMsgNotFound
 			}
 			return nil
