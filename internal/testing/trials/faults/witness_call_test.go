@@ -33,7 +33,7 @@ type step struct {
 
 // scriptNames are the scripts' names by digest and by text.
 var scriptNames = sync.OnceValue(func() map[string]string {
-	files, _ := filepath.Glob("../../../script/*.lua")
+	files, _ := filepath.Glob("../../../redis/script/*.lua")
 	names := map[string]string{}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".lua")
@@ -49,7 +49,7 @@ var scriptNames = sync.OnceValue(func() map[string]string {
 
 // source reads a script with what it includes.
 func source(name string) string {
-	text, err := os.ReadFile("../../../script/" + name + ".lua")
+	text, err := os.ReadFile("../../../redis/script/" + name + ".lua")
 	if err != nil {
 		panic(err)
 	}
