@@ -151,10 +151,7 @@ func (s *Config) open(prefix string, more ...natsclient.Option) (*locker.Client,
 		b.replicas = s.Replicas
 	}
 	b.dial, b.login = dial, faults
-	b.reach.leave = func() error {
-		go func() { _ = b.jet().Conn().ForceReconnect() }() // an error says that the connection is closed
-		return nil
-	}
+	b.reach.leave = b.reconnect
 	return locker.NewClient(b), nil
 }
 

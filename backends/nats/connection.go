@@ -39,6 +39,15 @@ func (b *store) renew() {
 	})
 }
 
+// reconnect makes the connection one to the next server. It does not wait for that; see within.
+func (b *store) reconnect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.working.Go(func() { _ = b.jet().Conn().ForceReconnect() }) // an error says that the connection is closed
+	}
+}
+
 // within calls f, which uses the connection, and returns when ctx ends, if not before. The client library holds a mutex
 // while it connects to a server, and while it writes to one, which takes seconds if the server hangs. All its functions
 // wait for that mutex, and heed no context meanwhile. f then goes on for as long as that.
@@ -120,7 +129,7 @@ func (b *store) connected(ctx context.Context) error {
 // majority. reach makes the library connect to the next server. It does so with a connection that belongs to the
 // backend only.
 type reach struct {
-	leave func() error // connects to the next server; nil: stay
+	leave func() // connects to the next server; nil: stay
 
 	mu     sync.Mutex
 	good   time.Time // when a write was acknowledged last, or the last server was left
@@ -142,7 +151,7 @@ func (r *reach) stored() {
 // was before the last write that was stored, or before the last server was left.
 func (r *reach) miss(began time.Time) {
 	if r.bad(began) {
-		_ = r.leave() // an error says that the connection is closed
+		r.leave()
 	}
 }
 

@@ -124,7 +124,7 @@ func TestNoServerIsWaitedForLongerThanTheSettingsSay(t *testing.T) {
 func TestAServerThatStoresIsNotLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := 0
-		r := nats.NewReach(func() error { left++; return nil })
+		r := nats.NewReach(func() { left++ })
 		want := func(n int) {
 			t.Helper()
 			if left != n {

@@ -36,7 +36,7 @@ const Deaf = deaf
 type Reach = reach
 
 // NewReach returns a Reach that calls leave.
-func NewReach(leave func() error) *Reach { return &reach{leave: leave} }
+func NewReach(leave func()) *Reach { return &reach{leave: leave} }
 
 // Stored is called after each write that was acknowledged.
 func (r *reach) Stored() { r.stored() }

@@ -99,7 +99,7 @@ func (n *news) listen(told string, f func(state), ready func()) (stop func(), er
 		if len(t.listeners) == 0 && n.topics[told] == t {
 			delete(n.topics, told)
 			t.forget()
-			go func(sub *natsclient.Subscription) { _ = sub.Unsubscribe() }(t.sub) // see within
+			n.over.Go(func() { _ = t.sub.Unsubscribe() }) // see within
 		}
 	}, nil
 }
