@@ -13,8 +13,9 @@ MODULES = $(filter-out $(if $(FULL),,./internal/testing/apiserver), \
 # of internal/testing/trials/everystore, except its elections, belong to make test-long, and package examples tests the
 # programs of examples. The longest modules come first, and the command, whose tests are of real time, does not begin
 # beside the trials, which take much of the processors.
-TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres backends/s3 \
-	backends/dynamodb backends/kubernetes backends/mysql internal/testing/telemetry examples/everywhere $(OUTSIDE)
+TESTED = internal/testing/trials backends/natslock backends/etcdlock cmd/locker drivers/valkeydriver backends/postgreslock \
+	backends/s3lock backends/dynamodblock backends/kuberneteslock backends/mysqllock \
+	internal/testing/telemetry examples/everywhere $(OUTSIDE)
 # Modules of outside authors. Their suites mostly wait, and they cannot use internal/testing/virtual.
 OUTSIDE = examples/custombackend examples/customdriver
 
@@ -63,7 +64,7 @@ compiled:
 	@for m in $(if $(RACE),. cmd/locker); do go build -C $$m ./... || exit 1; done
 library.short: # the longest packages first, without what allocations.short measures
 	$(GOTEST) $(SHORT) -skip '^TestAllocationsOf' -p 3 ./single ./redlock ./conformance ./examples ./internal/redis/script ./middleware ./drivers/all \
-		./drivers/rueidis ./...
+		./drivers/rueidisdriver ./...
 programs: # those of examples that are modules, which make test does not compile
 	$(GOTEST) -vet=off -shuffle=on -parallel 8 -timeout 15m ./examples
 elections.short: # on few stores
@@ -110,12 +111,12 @@ processors.long:
 newest.long:
 	$(GOTEST) -modfile=newest.mod -short -vet=off -shuffle=on -p 2 -parallel 8 -timeout 8m ./single ./redlock ./config \
 		./drivers/... ./middleware/...
-	$(GOTEST) -C drivers/valkey -modfile=newest.mod -short -vet=off -shuffle=on -parallel 8 -timeout 8m .
+	$(GOTEST) -C drivers/valkeydriver -modfile=newest.mod -short -vet=off -shuffle=on -parallel 8 -timeout 8m .
 
 newest: ## the newest versions of all dependencies, into newest.mod
 	go get -modfile=newest.mod -t -u ./... && go mod tidy -modfile=newest.mod
-	go -C drivers/valkey get -modfile=newest.mod github.com/valkey-io/valkey-go@latest
-	go -C drivers/valkey mod tidy -modfile=newest.mod
+	go -C drivers/valkeydriver get -modfile=newest.mod github.com/valkey-io/valkey-go@latest
+	go -C drivers/valkeydriver mod tidy -modfile=newest.mod
 
 # What depends on the server: scripts, drivers, and the suites of backends, quorums and lockers over them.
 SUITES = ./conformance ./drivers/... ./internal/redis/node ./internal/redis/script ./internal/testing/redistest ./single ./redlock
@@ -133,13 +134,13 @@ compat: ## the tests that depend on the server, on all SERVERS: rows for docs/co
 # The version that VERSIONING.md promises, and the modules that programs with it may import. A newer go command
 # compiles what uses newer packages of the standard library, whatever go.mod says, so an older one is downloaded.
 OLDEST_GO = go1.25.0
-OLDEST = . drivers/valkey backends/postgres adapters/lockgrpc
+OLDEST = . drivers/valkeydriver backends/postgreslock adapters/lockgrpc
 
 verify: ## formatting, vet, tidy go.mod, the API, what git tracks, and a build by the oldest Go: needs nothing installed
 	@scripts/tracked
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
 	@for m in $(MODULES); do echo "$$m: vet, tidy"; go -C $$m vet ./... && go -C $$m mod tidy -diff || exit 1; done
-	@set -ex; for m in . drivers/valkey; do \
+	@set -ex; for m in . drivers/valkeydriver; do \
 		go -C $$m vet -modfile=newest.mod ./... && go -C $$m mod tidy -modfile=newest.mod -diff; \
 	done
 	@for m in $(OLDEST); do echo "$$m: $(OLDEST_GO), 32 bits"; \

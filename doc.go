@@ -2,7 +2,7 @@
 // Cluster, on a Redlock of several servers, on etcd, PostgreSQL, NATS, S3, DynamoDB, Kubernetes or MySQL, or on locks
 // in files or in memory.
 //
-//	l := single.New(goredis.New(rdb)) // or memory.New, redlock.New, or config.Open with a URL
+//	l := single.New(goredisdriver.New(rdb)) // or memory.New, redlock.New, or config.Open with a URL
 //	defer l.Close()
 //
 //	err := locker.Do(ctx, l, "orders:42", func(ctx context.Context) error { // waits until ctx ends

@@ -47,7 +47,7 @@ var errNoBinder = fmt.Errorf("the backend binds nothing to its locks: %w", error
 
 // Bind binds something to the lock of lease, such as a transaction that takes effect only while the lock belongs to the
 // lease. The argument to says what it is. It is for packages of backends, whose own functions make to, such as
-// postgres.InTx and etcd.Condition. Programs call those.
+// postgreslock.InTx and etcdlock.Condition. Programs call those.
 //
 // Leases that callers of one [Client] hand over to each other have one owner value in the store. What was bound to one
 // of them could take effect under the next, so the lock of lease is not handed over any more from the call on.

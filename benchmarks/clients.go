@@ -16,9 +16,9 @@ import (
 	valkey "github.com/valkey-io/valkey-go"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/goredis"
-	"github.com/golocker/locker/drivers/redigo"
-	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/drivers/goredisdriver"
+	"github.com/golocker/locker/drivers/redigodriver"
+	"github.com/golocker/locker/drivers/rueidisdriver"
 )
 
 // All contestants over one client library get clients from the same function here. So the comparison is about how
@@ -109,16 +109,16 @@ func newDriver(client, addr string, l limits) (drivers.Driver, func(), error) {
 	switch client {
 	case "goredis":
 		c := newGoredis(addr, l)
-		return goredis.New(c), func() { _ = c.Close() }, nil
+		return goredisdriver.New(c), func() { _ = c.Close() }, nil
 	case "redigo":
 		p := newRedigo(addr, l)
-		return redigo.New(p), func() { _ = p.Close() }, nil
+		return redigodriver.New(p), func() { _ = p.Close() }, nil
 	case "rueidis":
 		c, err := newRueidis(addr, l)
 		if err != nil {
 			return nil, nil, err
 		}
-		return rueidis.New(c), c.Close, nil
+		return rueidisdriver.New(c), c.Close, nil
 	}
 	return nil, nil, fmt.Errorf("no client %q", client)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/drivers/goredis"
+	"github.com/golocker/locker/drivers/goredisdriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/single"
 )
@@ -38,7 +38,7 @@ func BenchmarkCycle(b *testing.B) {
 // ContextTimeoutEnabled is off.
 func oursOverDefaults(addrs []string, _ limits) (session, error) {
 	client := redis.NewClient(&redis.Options{Addr: addrs[0]})
-	return &lockerSession{single.New(goredis.New(client)), nil, func() { _ = client.Close() }}, nil
+	return &lockerSession{single.New(goredisdriver.New(client)), nil, func() { _ = client.Close() }}, nil
 }
 
 // BenchmarkRedlock is the same on five nodes.

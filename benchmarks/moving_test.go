@@ -19,7 +19,7 @@ import (
 	"github.com/golocker/locker/compat/redsync"
 	"github.com/golocker/locker/compat/redsync/redis"
 	"github.com/golocker/locker/compat/redsync/redis/goredis/v9"
-	driver "github.com/golocker/locker/drivers/goredis"
+	"github.com/golocker/locker/drivers/goredisdriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/single"
 )
@@ -170,7 +170,7 @@ func TestAnotherPrefixDoesNotExclude(t *testing.T) {
 		before, after := movers(t, servers)
 		c := newGoredis(servers[0].Addr(), limits{8, longTimeout})
 		defer func() { _ = c.Close() }()
-		apart, same := single.New(driver.New(c)), single.New(driver.New(c), single.Prefix(""))
+		apart, same := single.New(goredisdriver.New(c)), single.New(goredisdriver.New(c), single.Prefix(""))
 		defer func() { _, _ = apart.Close(), same.Close() }()
 		for _, holder := range append(before, after...) {
 			release := holder.try(t)

@@ -66,26 +66,26 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 		"redis+unix://h":           `unknown driver "unix": write unix:///path/of.sock`,
 		"tcp://h:6379":             `unknown scheme "tcp": write redis://`,
 		"consul://h":               `a program that imports another backend has its schemes as well`,
-		"postgres://h/app":         `unknown scheme "postgres": import _ "github.com/golocker/locker/backends/postgres"`,
-		"postgresql://h/app":       `import _ "github.com/golocker/locker/backends/postgres"`,
-		"natss://h":                `import _ "github.com/golocker/locker/backends/nats", which is a module of its own`,
-		"etcd://h":                 `import _ "github.com/golocker/locker/backends/etcd"`,
-		"dynamodb://locks":         `import _ "github.com/golocker/locker/backends/dynamodb"`,
-		"s3://bucket/locks":        `import _ "github.com/golocker/locker/backends/s3"`,
-		"kubernetes://locks":       `import _ "github.com/golocker/locker/backends/kubernetes"`,
-		"mysqls://h/app":           `import _ "github.com/golocker/locker/backends/mysql"`,
-		"file:/var/locks":          `unknown scheme "file": import _ "github.com/golocker/locker/backends/file"`,
-		"file:locks":               `import _ "github.com/golocker/locker/backends/file"`,
+		"postgres://h/app":         `unknown scheme "postgres": import _ "github.com/golocker/locker/backends/postgreslock"`,
+		"postgresql://h/app":       `import _ "github.com/golocker/locker/backends/postgreslock"`,
+		"natss://h":                `import _ "github.com/golocker/locker/backends/natslock", which is a module of its own`,
+		"etcd://h":                 `import _ "github.com/golocker/locker/backends/etcdlock"`,
+		"dynamodb://locks":         `import _ "github.com/golocker/locker/backends/dynamodblock"`,
+		"s3://bucket/locks":        `import _ "github.com/golocker/locker/backends/s3lock"`,
+		"kubernetes://locks":       `import _ "github.com/golocker/locker/backends/kuberneteslock"`,
+		"mysqls://h/app":           `import _ "github.com/golocker/locker/backends/mysqllock"`,
+		"file:/var/locks":          `unknown scheme "file": import _ "github.com/golocker/locker/backends/filelock"`,
+		"file:locks":               `import _ "github.com/golocker/locker/backends/filelock"`,
 	} {
 		_, err := config.Parse(url)
 		complains(t, err, want)
 	}
 	for _, name := range []string{"postgres", "nats", "etcd", "s3", "dynamodb", "kubernetes", "mysql"} {
 		complains(t, (&config.Config{Backend: name}).Validate(),
-			`unknown backend "`+name+`": import _ "github.com/golocker/locker/backends/`+name+`", which is a module of its own`)
+			`unknown backend "`+name+`": import _ "github.com/golocker/locker/backends/`+name+`lock", which is a module of its own`)
 	}
 	complains(t, (&config.Config{Backend: "file"}).Validate(),
-		`unknown backend "file": import _ "github.com/golocker/locker/backends/file"`)
+		`unknown backend "file": import _ "github.com/golocker/locker/backends/filelock"`)
 }
 
 func TestAMisspeltDriverIsRecognised(t *testing.T) {

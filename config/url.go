@@ -20,7 +20,7 @@ func Parse(url string) (*Config, error) {
 
 // importOf is the advice for a program that does not import the backend of this name.
 func importOf(backend string) string {
-	return `import _ "github.com/golocker/locker/backends/` + backend + `"`
+	return `import _ "github.com/golocker/locker/backends/` + backend + `lock"`
 }
 
 // moduleOf is importOf for a backend that is a module of its own.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/goredis"
+	"github.com/golocker/locker/drivers/goredisdriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 )
@@ -24,7 +24,7 @@ func clusterHarness(t *testing.T, c *redistest.Cluster, spoil func(drivers.Drive
 	h.OpenCluster = func(t testing.TB, addrs []string) drivers.Driver {
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 		t.Cleanup(func() { _ = client.Close() })
-		return spoil(goredis.New(client))
+		return spoil(goredisdriver.New(client))
 	}
 	return h
 }

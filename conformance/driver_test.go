@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/drivers/redigodriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -35,7 +35,7 @@ func soundHarness(t *testing.T) DriverHarness {
 			return redis.DialContext(ctx, "tcp", addr, redis.DialPassword(""))
 		}}
 		t.Cleanup(func() { _ = pool.Close() })
-		return redigo.New(pool)
+		return redigodriver.New(pool)
 	}
 	return DriverHarness{
 		Open:    open,

@@ -89,7 +89,7 @@ func Check(name string, t Topology) error {
 func lookup(name string, t Topology) (OpenFunc, error) {
 	howTo := `import _ "github.com/golocker/locker/drivers/all", or just the one you need`
 	if name == "valkey" { // drivers/all does not register it
-		howTo = `import _ "github.com/golocker/locker/drivers/valkey", which is a module of its own`
+		howTo = `import _ "github.com/golocker/locker/drivers/valkeydriver", which is a module of its own`
 	}
 	names, able := Names(), Reaching(t)
 	switch {

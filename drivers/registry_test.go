@@ -70,7 +70,7 @@ func TestOpenUnknown(t *testing.T) {
 	require.ErrorContains(t, err, `unknown Redis driver "c" (registered: a, b)`)
 	require.ErrorContains(t, err, `import _ "github.com/golocker/locker/drivers/all"`)
 	_, err = Open(t.Context(), "valkey", Config{})
-	require.ErrorContains(t, err, `import _ "github.com/golocker/locker/drivers/valkey"`)
+	require.ErrorContains(t, err, `import _ "github.com/golocker/locker/drivers/valkeydriver"`)
 	with(t)
 	assert.Empty(t, Names())
 	for _, name := range []string{"", "goredis"} {

@@ -25,11 +25,11 @@ func TestAModuleThatUsesAClone(t *testing.T) {
 import (
 	"context"
 
-	_ "github.com/golocker/locker/backends/etcd"
-	_ "github.com/golocker/locker/backends/nats"
-	_ "github.com/golocker/locker/backends/postgres"
+	_ "github.com/golocker/locker/backends/etcdlock"
+	_ "github.com/golocker/locker/backends/natslock"
+	_ "github.com/golocker/locker/backends/postgreslock"
 	"github.com/golocker/locker/config"
-	_ "github.com/golocker/locker/drivers/valkey"
+	_ "github.com/golocker/locker/drivers/valkeydriver"
 )
 
 func main() { _, _ = config.Open(context.Background(), "memory:") }

@@ -45,8 +45,8 @@
 //   - all instances use the same store, prefix, key, window and skew, and pass the same ticks,
 //   - the clocks of no two instances are further apart than the skew,
 //   - and the store loses no lock before its time. Packages single and redlock and docs/safety.md say what each store
-//     needs for that. An operator who releases the lock of a tick allows it to be run again. So does, on backends/file,
-//     a power cut soon after the job.
+//     needs for that. An operator who releases the lock of a tick allows it to be run again. So does, on
+//     backends/filelock, a power cut soon after the job.
 //
 // It is called at least once if an instance is there within the window, can reach the store before it ends, and does
 // not crash in that moment. [Per] and [Claim] ask again each second while they cannot reach the store. If the answer to

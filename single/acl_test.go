@@ -13,8 +13,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/goredis"
-	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/drivers/goredisdriver"
+	"github.com/golocker/locker/drivers/rueidisdriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
@@ -63,7 +63,7 @@ func TestUserOfTheDocumentationOnACluster(t *testing.T) {
 				Addrs: c.Addrs(), Username: "locker", Password: "password", ContextTimeoutEnabled: true, DisableIdentity: true,
 			})
 			t.Cleanup(func() { _ = client.Close() })
-			return goredis.New(client)
+			return goredisdriver.New(client)
 		},
 		"rueidis": func() drivers.Driver {
 			client, err := rueidisclient.NewClient(rueidisclient.ClientOption{
@@ -74,7 +74,7 @@ func TestUserOfTheDocumentationOnACluster(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(client.Close)
-			return rueidis.New(client)
+			return rueidisdriver.New(client)
 		},
 	} {
 		a, b := closing(t, single.New(open())), closing(t, single.New(open()))

@@ -12,7 +12,7 @@ import (
 	goredisclient "github.com/redis/go-redis/v9"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/drivers/goredis"
+	"github.com/golocker/locker/drivers/goredisdriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
@@ -42,8 +42,8 @@ func TestTrustedClientTellsWaitersOfACluster(t *testing.T) {
 	plain := goredisclient.NewClusterClient(&goredisclient.ClusterOptions{Addrs: c.Addrs(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = plain.Close() })
 	wrapped := struct{ *goredisclient.ClusterClient }{plain}
-	a := closing(t, single.New(goredis.New(wrapped, goredis.Trusted())))
-	b := closing(t, single.New(goredis.New(plain)))
+	a := closing(t, single.New(goredisdriver.New(wrapped, goredisdriver.Trusted())))
+	b := closing(t, single.New(goredisdriver.New(plain)))
 	handOver(t, c.Owner(t, c.Slot(t, single.DefaultPrefix+"k")), a, b, "k")
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/goredis"
-	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/drivers/goredisdriver"
+	"github.com/golocker/locker/drivers/rueidisdriver"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
@@ -32,7 +32,7 @@ var clusterBuilders = map[string]func(t testing.TB, addrs []string) drivers.Driv
 	"goredis": func(t testing.TB, addrs []string) drivers.Driver {
 		c := goredisclient.NewClusterClient(&goredisclient.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true})
 		t.Cleanup(func() { _ = c.Close() })
-		return goredis.New(c)
+		return goredisdriver.New(c)
 	},
 	"rueidis": func(t testing.TB, addrs []string) drivers.Driver {
 		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: addrs})
@@ -40,7 +40,7 @@ var clusterBuilders = map[string]func(t testing.TB, addrs []string) drivers.Driv
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
-		return rueidis.New(c)
+		return rueidisdriver.New(c)
 	},
 }
 

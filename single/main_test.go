@@ -17,9 +17,9 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
-	"github.com/golocker/locker/drivers/goredis"
-	"github.com/golocker/locker/drivers/redigo"
-	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/drivers/goredisdriver"
+	"github.com/golocker/locker/drivers/redigodriver"
+	"github.com/golocker/locker/drivers/rueidisdriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/single"
@@ -55,12 +55,12 @@ var builders = map[string]func(t testing.TB, addr string) drivers.Driver{
 	"goredis, user's client": func(t testing.TB, addr string) drivers.Driver {
 		c := goredisclient.NewClient(&goredisclient.Options{Addr: addr})
 		t.Cleanup(func() { _ = c.Close() })
-		return goredis.New(c)
+		return goredisdriver.New(c)
 	},
 	"redigo, user's client": func(t testing.TB, addr string) drivers.Driver {
 		p := &redis.Pool{MaxIdle: 8, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", addr) }}
 		t.Cleanup(func() { _ = p.Close() })
-		return redigo.New(p)
+		return redigodriver.New(p)
 	},
 	"rueidis, user's client": func(t testing.TB, addr string) drivers.Driver {
 		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: []string{addr}})
@@ -68,7 +68,7 @@ var builders = map[string]func(t testing.TB, addr string) drivers.Driver{
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
-		return rueidis.New(c)
+		return rueidisdriver.New(c)
 	},
 }
 

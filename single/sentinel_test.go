@@ -15,8 +15,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/goredis"
-	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/drivers/goredisdriver"
+	"github.com/golocker/locker/drivers/rueidisdriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/single"
@@ -36,7 +36,7 @@ var sentinelBuilders = map[string]func(t testing.TB, sentinel string) drivers.Dr
 			MasterName: redistest.SentinelMaster, SentinelAddrs: []string{sentinel}, ContextTimeoutEnabled: true,
 		})
 		t.Cleanup(func() { _ = c.Close() })
-		return goredis.New(c)
+		return goredisdriver.New(c)
 	},
 	"rueidis": func(t testing.TB, sentinel string) drivers.Driver {
 		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{
@@ -46,7 +46,7 @@ var sentinelBuilders = map[string]func(t testing.TB, sentinel string) drivers.Dr
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
-		return rueidis.New(c)
+		return rueidisdriver.New(c)
 	},
 	"goredis, from configuration": followed("goredis"),
 	"rueidis, from configuration": followed("rueidis"),

@@ -2,7 +2,7 @@
 // a client that finds the master. To acquire a lock that is free takes one round trip, and to release it takes one.
 // Calls that happen at the same time share round trips.
 //
-//	l := single.New(goredis.New(rdb))
+//	l := single.New(goredisdriver.New(rdb))
 //
 // Waiters queue on the server: each release grants the lock to the Client that has waited longest, and notifies it.
 // Waiters do not poll, and nobody overtakes them. A waiter that has died delays the others by two seconds. A process

@@ -39,7 +39,7 @@
 // locker.ErrLost, even if it has returned nil, because another one may have run beside it. River retries it by its
 // policy, and counts the attempt. A job that is complete in a transaction of its own, by river.JobCompleteTx, is not
 // retried. No lock stops a job that ignores its context, or a process that stands still: pass the fencing token of
-// locker.LeaseFrom(ctx) to what the job writes to, or use postgres.InTx.
+// locker.LeaseFrom(ctx) to what the job writes to, or use postgreslock.InTx.
 //
 // # What happens after kill -9
 //

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/lib/pq"
 
-	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/backends/postgreslock"
 )
 
 // connections is how many connections each contender may have.
@@ -101,10 +101,10 @@ var contenders = []contender{
 	}},
 	{"locker", func(t *testing.T, url string) (lock, func()) {
 		p := pool(t, url)
-		if _, err := postgres.Migrate(t.Context(), p); err != nil {
+		if _, err := postgreslock.Migrate(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		l := postgres.New(p)
+		l := postgreslock.New(p)
 		return func(ctx context.Context, key string) (func() error, error) {
 				lease, err := l.Lock(ctx, key)
 				if err != nil {

@@ -4,13 +4,13 @@ go 1.26.0
 
 replace github.com/golocker/locker => ../..
 
-replace github.com/golocker/locker/backends/postgres => ../../backends/postgres
+replace github.com/golocker/locker/backends/postgreslock => ../../backends/postgreslock
 
 require (
 	cirello.io/pglock v1.16.0
 	github.com/allisson/go-pglock v1.1.0
 	github.com/golocker/locker v0.0.0
-	github.com/golocker/locker/backends/postgres v0.0.0
+	github.com/golocker/locker/backends/postgreslock v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/lib/pq v1.10.9
 	go.uber.org/goleak v1.3.0

@@ -5,14 +5,14 @@ go 1.26.0
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/golocker/locker v0.0.0
-	github.com/golocker/locker/backends/dynamodb v0.0.0
-	github.com/golocker/locker/backends/etcd v0.0.0
-	github.com/golocker/locker/backends/kubernetes v0.0.0
-	github.com/golocker/locker/backends/mysql v0.0.0
-	github.com/golocker/locker/backends/nats v0.0.0
-	github.com/golocker/locker/backends/postgres v0.0.0
-	github.com/golocker/locker/backends/s3 v0.0.0
-	github.com/golocker/locker/drivers/valkey v0.0.0
+	github.com/golocker/locker/backends/dynamodblock v0.0.0
+	github.com/golocker/locker/backends/etcdlock v0.0.0
+	github.com/golocker/locker/backends/kuberneteslock v0.0.0
+	github.com/golocker/locker/backends/mysqllock v0.0.0
+	github.com/golocker/locker/backends/natslock v0.0.0
+	github.com/golocker/locker/backends/postgreslock v0.0.0
+	github.com/golocker/locker/backends/s3lock v0.0.0
+	github.com/golocker/locker/drivers/valkeydriver v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	github.com/stretchr/testify v1.12.1
@@ -104,18 +104,18 @@ require (
 
 replace github.com/golocker/locker => ../..
 
-replace github.com/golocker/locker/backends/dynamodb => ../../backends/dynamodb
+replace github.com/golocker/locker/backends/dynamodblock => ../../backends/dynamodblock
 
-replace github.com/golocker/locker/backends/etcd => ../../backends/etcd
+replace github.com/golocker/locker/backends/etcdlock => ../../backends/etcdlock
 
-replace github.com/golocker/locker/backends/kubernetes => ../../backends/kubernetes
+replace github.com/golocker/locker/backends/kuberneteslock => ../../backends/kuberneteslock
 
-replace github.com/golocker/locker/backends/mysql => ../../backends/mysql
+replace github.com/golocker/locker/backends/mysqllock => ../../backends/mysqllock
 
-replace github.com/golocker/locker/backends/nats => ../../backends/nats
+replace github.com/golocker/locker/backends/natslock => ../../backends/natslock
 
-replace github.com/golocker/locker/backends/postgres => ../../backends/postgres
+replace github.com/golocker/locker/backends/postgreslock => ../../backends/postgreslock
 
-replace github.com/golocker/locker/backends/s3 => ../../backends/s3
+replace github.com/golocker/locker/backends/s3lock => ../../backends/s3lock
 
-replace github.com/golocker/locker/drivers/valkey => ../../drivers/valkey
+replace github.com/golocker/locker/drivers/valkeydriver => ../../drivers/valkeydriver

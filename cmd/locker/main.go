@@ -10,9 +10,9 @@ package main
 import (
 	// Package cli knows the other stores. With these, the command is a third larger, and so not every program is that
 	// uses the package.
-	_ "github.com/golocker/locker/backends/dynamodb"
-	_ "github.com/golocker/locker/backends/kubernetes"
-	_ "github.com/golocker/locker/backends/s3"
+	_ "github.com/golocker/locker/backends/dynamodblock"
+	_ "github.com/golocker/locker/backends/kuberneteslock"
+	_ "github.com/golocker/locker/backends/s3lock"
 	"github.com/golocker/locker/cmd/locker/cli"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/compat/internal/embedded"
-	"github.com/golocker/locker/drivers/goredis"
+	"github.com/golocker/locker/drivers/goredisdriver"
 	"github.com/golocker/locker/single"
 )
 
@@ -26,14 +26,14 @@ func lockerOf(client RedisClient) *locker.Client {
 	case *redis.Client, *redis.ClusterClient:
 		client = known
 	default: // it is refused, and it may be of a type that cannot be a key
-		return single.New(goredis.New(client), single.Prefix(""))
+		return single.New(goredisdriver.New(client), single.Prefix(""))
 	}
 	lockers.Lock()
 	defer lockers.Unlock()
 	if l := lockers.of[client].Value(); l != nil {
 		return l
 	}
-	l := single.New(goredis.New(client), single.Prefix(""))
+	l := single.New(goredisdriver.New(client), single.Prefix(""))
 	p := weak.Make(l)
 	lockers.of[client] = p
 	runtime.AddCleanup(l, func(client RedisClient) {

@@ -1,5 +1,5 @@
 // Package all registers every driver of this repository with package drivers: goredis, redigo and rueidis. The
-// driver of valkey-go is a module of its own: import github.com/golocker/locker/drivers/valkey as well.
+// driver of valkey-go is a module of its own: import github.com/golocker/locker/drivers/valkeydriver as well.
 //
 //	import _ "github.com/golocker/locker/drivers/all"
 //
@@ -7,7 +7,7 @@
 package all
 
 import (
-	_ "github.com/golocker/locker/drivers/goredis"
-	_ "github.com/golocker/locker/drivers/redigo"
-	_ "github.com/golocker/locker/drivers/rueidis"
+	_ "github.com/golocker/locker/drivers/goredisdriver"
+	_ "github.com/golocker/locker/drivers/redigodriver"
+	_ "github.com/golocker/locker/drivers/rueidisdriver"
 )

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/goredis"
-	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/drivers/goredisdriver"
+	"github.com/golocker/locker/drivers/rueidisdriver"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
@@ -36,7 +36,7 @@ var clusterDrivers = map[string]func(t *testing.T, addrs []string) (d drivers.Dr
 		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: addrs})
 		require.NoError(t, err)
 		t.Cleanup(c.Close)
-		return rueidis.New(c), time.Second
+		return rueidisdriver.New(c), time.Second
 	},
 	"goredis, from configuration": clusterByConfig("goredis"),
 	"rueidis, from configuration": clusterByConfig("rueidis"),
@@ -54,7 +54,7 @@ func clusterByConfig(name string) func(*testing.T, []string) (drivers.Driver, ti
 func goredisCluster(t *testing.T, options redis.ClusterOptions) drivers.Driver {
 	c := redis.NewClusterClient(&options)
 	t.Cleanup(func() { _ = c.Close() })
-	return goredis.New(c)
+	return goredisdriver.New(c)
 }
 
 // incr returns a script that increments the first key: its value tells how often it was executed.

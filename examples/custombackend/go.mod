@@ -14,9 +14,9 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect
-	github.com/golocker/locker/backends/mysql v0.0.0 // indirect
-	github.com/golocker/locker/backends/postgres v0.0.0 // indirect
-	github.com/golocker/locker/drivers/valkey v0.0.0 // indirect
+	github.com/golocker/locker/backends/mysqllock v0.0.0 // indirect
+	github.com/golocker/locker/backends/postgreslock v0.0.0 // indirect
+	github.com/golocker/locker/drivers/valkeydriver v0.0.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
@@ -45,8 +45,8 @@ require (
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/golocker/locker/backends/etcd v0.0.0 // indirect
-	github.com/golocker/locker/backends/nats v0.0.0 // indirect
+	github.com/golocker/locker/backends/etcdlock v0.0.0 // indirect
+	github.com/golocker/locker/backends/natslock v0.0.0 // indirect
 	github.com/golocker/locker/cmd/locker v0.0.0
 	github.com/gomodule/redigo v1.9.2 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
@@ -64,12 +64,12 @@ replace github.com/golocker/locker => ../..
 
 replace github.com/golocker/locker/cmd/locker => ../../cmd/locker
 
-replace github.com/golocker/locker/drivers/valkey => ../../drivers/valkey
+replace github.com/golocker/locker/drivers/valkeydriver => ../../drivers/valkeydriver
 
-replace github.com/golocker/locker/backends/nats => ../../backends/nats
+replace github.com/golocker/locker/backends/natslock => ../../backends/natslock
 
-replace github.com/golocker/locker/backends/postgres => ../../backends/postgres
+replace github.com/golocker/locker/backends/postgreslock => ../../backends/postgreslock
 
-replace github.com/golocker/locker/backends/etcd => ../../backends/etcd
+replace github.com/golocker/locker/backends/etcdlock => ../../backends/etcdlock
 
-replace github.com/golocker/locker/backends/mysql => ../../backends/mysql
+replace github.com/golocker/locker/backends/mysqllock => ../../backends/mysqllock

@@ -4,10 +4,10 @@ go 1.26.0
 
 require (
 	github.com/golocker/locker v0.0.0
-	github.com/golocker/locker/backends/etcd v0.0.0
-	github.com/golocker/locker/backends/mysql v0.0.0
-	github.com/golocker/locker/backends/nats v0.0.0
-	github.com/golocker/locker/backends/postgres v0.0.0
+	github.com/golocker/locker/backends/etcdlock v0.0.0
+	github.com/golocker/locker/backends/mysqllock v0.0.0
+	github.com/golocker/locker/backends/natslock v0.0.0
+	github.com/golocker/locker/backends/postgreslock v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 )
 
@@ -50,10 +50,10 @@ require (
 
 replace github.com/golocker/locker => ../..
 
-replace github.com/golocker/locker/backends/etcd => ../../backends/etcd
+replace github.com/golocker/locker/backends/etcdlock => ../../backends/etcdlock
 
-replace github.com/golocker/locker/backends/mysql => ../../backends/mysql
+replace github.com/golocker/locker/backends/mysqllock => ../../backends/mysqllock
 
-replace github.com/golocker/locker/backends/nats => ../../backends/nats
+replace github.com/golocker/locker/backends/natslock => ../../backends/natslock
 
-replace github.com/golocker/locker/backends/postgres => ../../backends/postgres
+replace github.com/golocker/locker/backends/postgreslock => ../../backends/postgreslock

@@ -10,8 +10,8 @@
 //	LOCKER_URL=nats://localhost:4222 go run . /tmp/ledger                  # NATS JetStream
 //	LOCKER_URL=mysql://user@localhost/app go run . /tmp/ledger             # MySQL, after: locker migrate
 //
-// For S3, DynamoDB or Kubernetes, import one more package, as below: backends/s3, backends/dynamodb or
-// backends/kubernetes.
+// For S3, DynamoDB or Kubernetes, import one more package, as below: backends/s3lock, backends/dynamodblock or
+// backends/kuberneteslock.
 //
 // It writes entries into a ledger, which is a file. Several of these programs can do so at once, on every store but the
 // first. Each entry has the fencing token of its lock, and the program fails if the last entry has the same or a
@@ -31,11 +31,11 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	_ "github.com/golocker/locker/backends/etcd"
-	_ "github.com/golocker/locker/backends/file"
-	_ "github.com/golocker/locker/backends/mysql"
-	_ "github.com/golocker/locker/backends/nats"
-	_ "github.com/golocker/locker/backends/postgres"
+	_ "github.com/golocker/locker/backends/etcdlock"
+	_ "github.com/golocker/locker/backends/filelock"
+	_ "github.com/golocker/locker/backends/mysqllock"
+	_ "github.com/golocker/locker/backends/natslock"
+	_ "github.com/golocker/locker/backends/postgreslock"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all"
 )

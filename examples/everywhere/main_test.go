@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/backends/postgreslock"
 	"github.com/golocker/locker/internal/testing/storeurl"
 )
 
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 func migrate(tb testing.TB, url string) {
 	db, err := pgx.Connect(tb.Context(), url)
 	if err == nil {
-		_, err = postgres.Migrate(tb.Context(), db)
+		_, err = postgreslock.Migrate(tb.Context(), db)
 	}
 	if err != nil {
 		tb.Fatal(err)

@@ -27,14 +27,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/golocker/locker"
-	_ "github.com/golocker/locker/backends/etcd" // the other stores that a URL may name, besides those of migrate.go
-	_ "github.com/golocker/locker/backends/file"
-	_ "github.com/golocker/locker/backends/nats"
+	_ "github.com/golocker/locker/backends/etcdlock" // the other stores that a URL may name, besides those of migrate.go
+	_ "github.com/golocker/locker/backends/filelock"
+	_ "github.com/golocker/locker/backends/natslock"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/cmd/locker/internal/supervise"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all" // the Redis clients that a URL may name
-	_ "github.com/golocker/locker/drivers/valkey"
+	_ "github.com/golocker/locker/drivers/valkeydriver"
 )
 
 // Main runs the command with the arguments, the environment and the streams of the process, and ends the process. Call

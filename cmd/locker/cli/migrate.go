@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/golocker/locker/backends/mysql"
-	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/backends/mysqllock"
+	"github.com/golocker/locker/backends/postgreslock"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 )
 
@@ -38,16 +38,16 @@ them, and run them with psql. Without a configuration, the schema is called lock
 
 func (a *app) migrate(ctx context.Context, printed bool) error {
 	if printed && a.unconfigured() {
-		return a.printMigration(postgres.DefaultSchema)
+		return a.printMigration(postgreslock.DefaultSchema)
 	}
 	c, err := a.config()
 	if err != nil {
 		return err
 	}
-	if s, ok := c.Sections["mysql"].(*mysql.Config); ok && c.Backend == "mysql" {
+	if s, ok := c.Sections["mysql"].(*mysqllock.Config); ok && c.Backend == "mysql" {
 		return a.migrateMySQL(ctx, s, printed)
 	}
-	s, ok := c.Sections["postgres"].(*postgres.Config)
+	s, ok := c.Sections["postgres"].(*postgreslock.Config)
 	if !ok || c.Backend != "postgres" {
 		return exit.With(exit.Config, fmt.Errorf("locks in %s have no tables", c.Backend),
 			"name a PostgreSQL or a MySQL, as in --url postgres://user@host/database")
@@ -60,7 +60,7 @@ func (a *app) migrate(ctx context.Context, printed bool) error {
 		return exit.With(exit.Config, err, "")
 	}
 	defer pool.Close()
-	applied, err := postgres.Migrate(ctx, pool, postgres.Schema(s.SchemaName()))
+	applied, err := postgreslock.Migrate(ctx, pool, postgreslock.Schema(s.SchemaName()))
 	switch {
 	case err != nil:
 		return exit.With(exit.Unavailable, err, "run it again when this is mended: nothing was changed")
@@ -77,10 +77,10 @@ func (a *app) migrate(ctx context.Context, printed bool) error {
 	return nil
 }
 
-func (a *app) migrateMySQL(ctx context.Context, s *mysql.Config, printed bool) error {
-	table := mysql.Table(s.Table)
+func (a *app) migrateMySQL(ctx context.Context, s *mysqllock.Config, printed bool) error {
+	table := mysqllock.Table(s.Table)
 	if printed {
-		_, err := fmt.Fprint(a.stdout, mysql.MigrationSQL(table))
+		_, err := fmt.Fprint(a.stdout, mysqllock.MigrationSQL(table))
 		return err
 	}
 	db, err := s.Pool()
@@ -88,8 +88,8 @@ func (a *app) migrateMySQL(ctx context.Context, s *mysql.Config, printed bool) e
 		return exit.With(exit.Config, err, "")
 	}
 	defer db.Close()
-	name := cmp.Or(s.Table, mysql.DefaultTable)
-	switch err := mysql.Migrate(ctx, db, table); {
+	name := cmp.Or(s.Table, mysqllock.DefaultTable)
+	switch err := mysqllock.Migrate(ctx, db, table); {
 	case err != nil:
 		return exit.With(exit.Unavailable, err, "run it again when this is mended: nothing was changed")
 	case a.json:
@@ -102,7 +102,7 @@ func (a *app) migrateMySQL(ctx context.Context, s *mysql.Config, printed bool) e
 }
 
 func (a *app) printMigration(schema string) error {
-	text, err := postgres.MigrationSQL(postgres.Schema(schema))
+	text, err := postgreslock.MigrationSQL(postgreslock.Schema(schema))
 	if err == nil {
 		_, err = fmt.Fprint(a.stdout, text)
 	}

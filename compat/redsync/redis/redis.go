@@ -13,7 +13,7 @@ type Pool interface {
 
 // PoolFunc makes a Pool of any driver:
 //
-//	pool := redis.PoolFunc(func() drivers.Driver { return valkey.New(client) })
+//	pool := redis.PoolFunc(func() drivers.Driver { return valkeydriver.New(client) })
 type PoolFunc func() drivers.Driver
 
 // Driver calls f.

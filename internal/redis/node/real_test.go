@@ -8,7 +8,7 @@ import (
 
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/drivers/redigodriver"
 	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/wire"
@@ -19,7 +19,7 @@ func real(t *testing.T, args ...string) (*redistest.Server, *Node) {
 	t.Helper()
 	s := redistest.Start(t, args...)
 	pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", s.Addr()) }}
-	n := New(redigo.New(pool), Options{Name: s.Addr(), Timeout: timeout})
+	n := New(redigodriver.New(pool), Options{Name: s.Addr(), Timeout: timeout})
 	t.Cleanup(func() {
 		_ = n.Close()
 		_ = pool.Close()

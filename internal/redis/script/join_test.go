@@ -10,7 +10,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/drivers/redigodriver"
 	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
@@ -31,7 +31,7 @@ func newJoint(t *testing.T, args ...string) joint {
 func dial(t *testing.T, s *redistest.Server, options ...redis.DialOption) drivers.Driver {
 	pool := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", s.Addr(), options...) }}
 	t.Cleanup(func() { _ = pool.Close() })
-	return redigo.New(pool)
+	return redigodriver.New(pool)
 }
 
 // taking is the usual acquisition of a lock by an owner, with a counter of its own.

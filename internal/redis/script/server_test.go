@@ -13,7 +13,7 @@ import (
 
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/drivers/redigodriver"
 	"github.com/golocker/locker/internal/redis/node"
 	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/redistest"
@@ -51,7 +51,7 @@ func real(t *testing.T, args ...string) (*redistest.Server, *server) {
 
 func reach(t *testing.T, s *redistest.Server, dial func() (redis.Conn, error)) *server {
 	pool := &redis.Pool{MaxIdle: 4, Dial: dial}
-	d := redigo.New(pool)
+	d := redigodriver.New(pool)
 	n := node.New(d, node.Options{Name: s.Addr(), Timeout: timeout})
 	t.Cleanup(func() {
 		_ = n.Close()

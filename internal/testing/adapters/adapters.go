@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/golocker/locker/backends/postgres"
-	_ "github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/backends/postgreslock"
+	_ "github.com/golocker/locker/drivers/redigodriver"
 	"github.com/golocker/locker/internal/testing/storeurl"
 )
 
@@ -27,7 +27,7 @@ func Migrate(tb testing.TB, url string) {
 		tb.Fatal(err)
 	}
 	defer pool.Close()
-	if _, err := postgres.Migrate(tb.Context(), pool); err != nil {
+	if _, err := postgreslock.Migrate(tb.Context(), pool); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -14,8 +14,8 @@ require (
 	github.com/golocker/locker/adapters/lockgrpc v0.0.0
 	github.com/golocker/locker/adapters/lockriver v0.0.0
 	github.com/golocker/locker/adapters/locktus v0.0.0
-	github.com/golocker/locker/backends/kubernetes v0.0.0
-	github.com/golocker/locker/backends/postgres v0.0.0
+	github.com/golocker/locker/backends/kuberneteslock v0.0.0
+	github.com/golocker/locker/backends/postgreslock v0.0.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/pressly/goose/v3 v3.30.0
@@ -138,8 +138,8 @@ replace github.com/golocker/locker/adapters/lockriver => ../../../adapters/lockr
 
 replace github.com/golocker/locker/adapters/locktus => ../../../adapters/locktus
 
-replace github.com/golocker/locker/backends/kubernetes => ../../../backends/kubernetes
+replace github.com/golocker/locker/backends/kuberneteslock => ../../../backends/kuberneteslock
 
-replace github.com/golocker/locker/backends/postgres => ../../../backends/postgres
+replace github.com/golocker/locker/backends/postgreslock => ../../../backends/postgreslock
 
 replace github.com/golocker/locker/adapters/lockkube => ../../../adapters/lockkube

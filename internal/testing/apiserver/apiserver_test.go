@@ -1,5 +1,5 @@
-// Package apiserver_test runs the store of backends/kubernetes on what the API server of Kubernetes keeps its objects
-// with: the registry of k8s.io/apiserver, over an etcd in the process. A test compares it with the server of
+// Package apiserver_test runs the store of backends/kuberneteslock on what the API server of Kubernetes keeps its
+// objects with: the registry of k8s.io/apiserver, over an etcd in the process. A test compares it with the server of
 // internal/testing/kubetest, on which all other tests of the store run. This is a module of its own, because it brings
 // a thousand packages. What the API server does before that is not in it: HTTP, authorization and admission.
 package apiserver_test
@@ -25,7 +25,7 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	clientrest "k8s.io/client-go/rest"
 
-	"github.com/golocker/locker/backends/kubernetes"
+	"github.com/golocker/locker/backends/kuberneteslock"
 	"github.com/golocker/locker/internal/testing/kubetest"
 	"github.com/golocker/locker/record"
 	"github.com/golocker/locker/record/recordtest"
@@ -127,7 +127,7 @@ func (l leases) remove(t *testing.T, name string) {
 }
 
 func TestRulesOfStores(t *testing.T) {
-	recordtest.Run(t, func(t testing.TB, _ string) (record.Store, string) { return kubernetes.NewStore(start(t)), "" })
+	recordtest.Run(t, func(t testing.TB, _ string) (record.Store, string) { return kuberneteslock.NewStore(start(t)), "" })
 }
 
 func TestKubetestDoesWhatTheRegistryDoes(t *testing.T) {
@@ -139,7 +139,7 @@ func TestKubetestDoesWhatTheRegistryDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	stores := [2]record.Store{
-		kubernetes.NewStore(client.Leases(kubetest.Namespace)), kubernetes.NewStore(l),
+		kuberneteslock.NewStore(client.Leases(kubetest.Namespace)), kuberneteslock.NewStore(l),
 	}
 	kubetest.Compare(t, stores, func(name string) {
 		s.Delete(name)

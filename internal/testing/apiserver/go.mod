@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/golocker/locker v0.0.0
-	github.com/golocker/locker/backends/kubernetes v0.0.0
+	github.com/golocker/locker/backends/kuberneteslock v0.0.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2
 	k8s.io/apiserver v0.37.2
@@ -119,4 +119,4 @@ require (
 
 replace github.com/golocker/locker => ../../..
 
-replace github.com/golocker/locker/backends/kubernetes => ../../../backends/kubernetes
+replace github.com/golocker/locker/backends/kuberneteslock => ../../../backends/kuberneteslock

@@ -20,6 +20,6 @@ var etcdMutants = []mutant{
 }
 
 func inEtcd(name, file, before, after, tests string) mutant {
-	return mutant{"etcd: " + name, []patch{{"backends/etcd/" + file, before, after}},
-		[]killer{testIn("backends/etcd", tests)}}
+	return mutant{"etcd: " + name, []patch{{"backends/etcdlock/" + file, before, after}},
+		[]killer{testIn("backends/etcdlock", tests)}}
 }

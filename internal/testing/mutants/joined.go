@@ -46,7 +46,7 @@ var joinedMutants = []mutant{
 }
 
 func joined(name, file, before, after, names string) mutant {
-	const module = "backends/postgres"
+	const module = "backends/postgreslock"
 	return mutant{"joined: " + name, []patch{{module + "/" + file, before, after}},
 		[]killer{testIn(module, names)}}
 }

@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/golocker/locker v0.0.0
-	github.com/golocker/locker/drivers/valkey v0.0.0
+	github.com/golocker/locker/drivers/valkeydriver v0.0.0
 	github.com/gomodule/redigo v1.9.2
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/redis/rueidis v1.0.69
@@ -22,4 +22,4 @@ require (
 
 replace github.com/golocker/locker => ../../..
 
-replace github.com/golocker/locker/drivers/valkey => ../../../drivers/valkey
+replace github.com/golocker/locker/drivers/valkeydriver => ../../../drivers/valkeydriver

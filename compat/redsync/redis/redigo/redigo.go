@@ -6,10 +6,10 @@ import (
 
 	redsyncredis "github.com/golocker/locker/compat/redsync/redis"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/drivers/redigodriver"
 )
 
 // NewPool returns the Pool of pool, which stays the caller's.
 func NewPool(pool *redis.Pool) redsyncredis.Pool {
-	return redsyncredis.PoolFunc(func() drivers.Driver { return redigo.New(pool) })
+	return redsyncredis.PoolFunc(func() drivers.Driver { return redigodriver.New(pool) })
 }

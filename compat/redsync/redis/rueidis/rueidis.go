@@ -6,11 +6,11 @@ import (
 
 	redsyncredis "github.com/golocker/locker/compat/redsync/redis"
 	"github.com/golocker/locker/drivers"
-	driver "github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/drivers/rueidisdriver"
 )
 
 // NewPool returns the Pool of client, which stays the caller's. The pool of go-redsync takes rueidiscompat.NewAdapter
 // of the client instead.
 func NewPool(client rueidis.Client) redsyncredis.Pool {
-	return redsyncredis.PoolFunc(func() drivers.Driver { return driver.New(client) })
+	return redsyncredis.PoolFunc(func() drivers.Driver { return rueidisdriver.New(client) })
 }

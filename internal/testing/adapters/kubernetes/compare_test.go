@@ -1,6 +1,6 @@
-// Package kubernetes_test compares the API server of internal/testing/kubetest, on which backends/kubernetes is tested,
-// with the fake client of controller-runtime, whose conflicts are modelled on the real one by other people. It is here
-// because that client brings much that the backend does not need.
+// Package kubernetes_test compares the API server of internal/testing/kubetest, on which backends/kuberneteslock is
+// tested, with the fake client of controller-runtime, whose conflicts are modelled on the real one by other people. It
+// is here because that client brings much that the backend does not need.
 package kubernetes_test
 
 import (
@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/backends/kubernetes"
+	"github.com/golocker/locker/backends/kuberneteslock"
 	"github.com/golocker/locker/internal/testing/kubetest"
 	"github.com/golocker/locker/record"
 	"github.com/golocker/locker/record/recordtest"
@@ -60,7 +60,8 @@ func (f fakes) remove(t *testing.T, name string) {
 	}
 }
 
-// typed returns a client of client-go for the server, which is a client of the program's own for kubernetes.NewStore.
+// typed returns a client of client-go for the server, which is a client of the program's own for
+// kuberneteslock.NewStore.
 func typed(t testing.TB, s *kubetest.Server) coordinationclient.CoordinationV1Interface {
 	t.Helper()
 	c, err := coordinationclient.NewForConfig(&rest.Config{
@@ -73,13 +74,13 @@ func typed(t testing.TB, s *kubetest.Server) coordinationclient.CoordinationV1In
 }
 
 func TestRulesOfStoresOnTheFakeClient(t *testing.T) {
-	recordtest.Run(t, func(testing.TB, string) (record.Store, string) { return kubernetes.NewStore(newFakes()), "" })
+	recordtest.Run(t, func(testing.TB, string) (record.Store, string) { return kuberneteslock.NewStore(newFakes()), "" })
 }
 
 func TestTheServerDoesWhatTheFakeClientDoes(t *testing.T) {
 	s, f := kubetest.Start(t), newFakes()
 	leases := typed(t, s).Leases(kubetest.Namespace)
-	stores := [2]record.Store{kubernetes.NewStore(leases), kubernetes.NewStore(f)}
+	stores := [2]record.Store{kuberneteslock.NewStore(leases), kuberneteslock.NewStore(f)}
 	kubetest.Compare(t, stores, func(name string) {
 		s.Delete(name)
 		f.remove(t, name)
@@ -91,7 +92,7 @@ func TestTheServerDoesWhatTheFakeClientDoes(t *testing.T) {
 func TestElectorsOfClientGo(t *testing.T) {
 	s := kubetest.Start(t)
 	leases := typed(t, s)
-	l := record.New(kubernetes.NewStore(leases.Leases(kubetest.Namespace)), record.Prefix("lock:"))
+	l := record.New(kuberneteslock.NewStore(leases.Leases(kubetest.Namespace)), record.Prefix("lock:"))
 	defer l.Close()
 	held, err := l.TryLock(t.Context(), "k", locker.TTL(30*time.Second), locker.Label("web-7"))
 	if err != nil {
@@ -115,7 +116,7 @@ func TestElectorsOfClientGo(t *testing.T) {
 	if err := elector.Update(t.Context(), *seen); err != nil {
 		t.Fatal(err)
 	}
-	other := record.New(kubernetes.NewStore(leases.Leases(kubetest.Namespace)), record.Prefix("lock:"))
+	other := record.New(kuberneteslock.NewStore(leases.Leases(kubetest.Namespace)), record.Prefix("lock:"))
 	defer other.Close()
 	for _, c := range []locker.Locker{l, other} {
 		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrForeignKey) {

@@ -16,7 +16,7 @@ import (
 	"github.com/golocker/locker/adapters/lockgrpc"
 	"github.com/golocker/locker/adapters/lockhttp"
 	"github.com/golocker/locker/config"
-	_ "github.com/golocker/locker/drivers/goredis"
+	_ "github.com/golocker/locker/drivers/goredisdriver"
 	"github.com/golocker/locker/internal/testing/instance"
 	"github.com/golocker/locker/internal/testing/redistest"
 )

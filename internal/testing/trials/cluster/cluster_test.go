@@ -19,9 +19,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/goredis"
-	"github.com/golocker/locker/drivers/rueidis"
-	"github.com/golocker/locker/drivers/valkey"
+	"github.com/golocker/locker/drivers/goredisdriver"
+	"github.com/golocker/locker/drivers/rueidisdriver"
+	"github.com/golocker/locker/drivers/valkeydriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/single"
@@ -44,7 +44,7 @@ var open = map[string]func(t *testing.T, addrs []string) drivers.Driver{
 	"goredis": func(t *testing.T, addrs []string) drivers.Driver {
 		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true})
 		t.Cleanup(func() { _ = c.Close() })
-		return goredis.New(c)
+		return goredisdriver.New(c)
 	},
 	"rueidis": func(t *testing.T, addrs []string) drivers.Driver {
 		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: addrs})
@@ -52,7 +52,7 @@ var open = map[string]func(t *testing.T, addrs []string) drivers.Driver{
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
-		return rueidis.New(c)
+		return rueidisdriver.New(c)
 	},
 	"valkey": func(t *testing.T, addrs []string) drivers.Driver {
 		c, err := valkeyclient.NewClient(valkeyclient.ClientOption{InitAddress: addrs})
@@ -60,7 +60,7 @@ var open = map[string]func(t *testing.T, addrs []string) drivers.Driver{
 			t.Fatal(err)
 		}
 		t.Cleanup(c.Close)
-		return valkey.New(c)
+		return valkeydriver.New(c)
 	},
 }
 

@@ -12,9 +12,9 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
-	_ "github.com/golocker/locker/backends/etcd"
-	_ "github.com/golocker/locker/backends/nats"
-	"github.com/golocker/locker/backends/postgres"
+	_ "github.com/golocker/locker/backends/etcdlock"
+	_ "github.com/golocker/locker/backends/natslock"
+	"github.com/golocker/locker/backends/postgreslock"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all"
 	"github.com/golocker/locker/internal/testing/oncetest"
@@ -37,7 +37,7 @@ const shortTTL = 300 * time.Millisecond
 func migrate(tb testing.TB, url string) {
 	db, err := pgx.Connect(tb.Context(), url)
 	if err == nil {
-		_, err = postgres.Migrate(tb.Context(), db)
+		_, err = postgreslock.Migrate(tb.Context(), db)
 	}
 	if err != nil {
 		tb.Fatal(err)

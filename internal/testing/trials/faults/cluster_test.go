@@ -7,8 +7,8 @@ import (
 	rueidisclient "github.com/redis/rueidis"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/goredis"
-	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/drivers/goredisdriver"
+	"github.com/golocker/locker/drivers/rueidisdriver"
 )
 
 // clusterDrivers make drivers over clients for clusters. They follow the documentation of the drivers, and leave all
@@ -16,14 +16,14 @@ import (
 var clusterDrivers = map[string]func(addrs []string) (drivers.Driver, error){
 	"goredis": func(addrs []string) (drivers.Driver, error) {
 		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true})
-		return owner{goredis.New(c).(known), func() { _ = c.Close() }}, nil
+		return owner{goredisdriver.New(c).(known), func() { _ = c.Close() }}, nil
 	},
 	"rueidis": func(addrs []string) (drivers.Driver, error) {
 		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: addrs})
 		if err != nil {
 			return nil, err
 		}
-		return owner{rueidis.New(c).(known), c.Close}, nil
+		return owner{rueidisdriver.New(c).(known), c.Close}, nil
 	},
 }
 

@@ -5,8 +5,8 @@ import (
 	rueidisclient "github.com/redis/rueidis"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/goredis"
-	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/drivers/goredisdriver"
+	"github.com/golocker/locker/drivers/rueidisdriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
@@ -17,7 +17,7 @@ var sentinelDrivers = map[string]func(addrs []string) (drivers.Driver, error){
 		c := redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: redistest.SentinelMaster, SentinelAddrs: addrs, ContextTimeoutEnabled: true,
 		})
-		return follower{goredis.New(c).(attentive), func() { _ = c.Close() }}, nil
+		return follower{goredisdriver.New(c).(attentive), func() { _ = c.Close() }}, nil
 	},
 	"rueidis": func(addrs []string) (drivers.Driver, error) {
 		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{
@@ -26,7 +26,7 @@ var sentinelDrivers = map[string]func(addrs []string) (drivers.Driver, error){
 		if err != nil {
 			return nil, err
 		}
-		return follower{rueidis.New(c).(attentive), c.Close}, nil
+		return follower{rueidisdriver.New(c).(attentive), c.Close}, nil
 	},
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
-	_ "github.com/golocker/locker/drivers/valkey"
+	_ "github.com/golocker/locker/drivers/valkeydriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/single"
 )

@@ -13,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/backends/postgreslock"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/internal/testing/natstest"
 	"github.com/golocker/locker/internal/testing/pgtest"
@@ -159,7 +159,7 @@ func startPostgres(t testing.TB) *Store {
 	s := pgtest.Start(t, "fsync=on")
 	db, err := pgx.Connect(t.Context(), s.URL("postgres"))
 	if err == nil {
-		_, err = postgres.Migrate(t.Context(), db)
+		_, err = postgreslock.Migrate(t.Context(), db)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -13,11 +13,11 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
-	_ "github.com/golocker/locker/backends/dynamodb" // for URLs, as the others
-	_ "github.com/golocker/locker/backends/file"
-	_ "github.com/golocker/locker/backends/kubernetes"
-	"github.com/golocker/locker/backends/mysql"
-	_ "github.com/golocker/locker/backends/s3"
+	_ "github.com/golocker/locker/backends/dynamodblock" // for URLs, as the others
+	_ "github.com/golocker/locker/backends/filelock"
+	_ "github.com/golocker/locker/backends/kuberneteslock"
+	"github.com/golocker/locker/backends/mysqllock"
+	_ "github.com/golocker/locker/backends/s3lock"
 	"github.com/golocker/locker/internal/testing/dynamotest"
 	"github.com/golocker/locker/internal/testing/kubetest"
 	"github.com/golocker/locker/internal/testing/mariadbtest"
@@ -93,7 +93,7 @@ func startMySQL(t testing.TB) *Store {
 	s := mariadbtest.Start(t)
 	db, err := sql.Open("mysql", "root@tcp("+s.Addr()+")/"+mariadbtest.Database)
 	if err == nil {
-		err = errors.Join(mysql.Migrate(t.Context(), db), db.Close())
+		err = errors.Join(mysqllock.Migrate(t.Context(), db), db.Close())
 	}
 	if err != nil {
 		t.Fatal(err)

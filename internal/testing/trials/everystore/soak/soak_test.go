@@ -12,10 +12,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
-	_ "github.com/golocker/locker/backends/etcd"
-	_ "github.com/golocker/locker/backends/nats"
+	_ "github.com/golocker/locker/backends/etcdlock"
+	_ "github.com/golocker/locker/backends/natslock"
 	_ "github.com/golocker/locker/drivers/all"
-	_ "github.com/golocker/locker/drivers/valkey"
+	_ "github.com/golocker/locker/drivers/valkeydriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 )

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
-	_ "github.com/golocker/locker/backends/etcd"
-	_ "github.com/golocker/locker/backends/nats"
+	_ "github.com/golocker/locker/backends/etcdlock"
+	_ "github.com/golocker/locker/backends/natslock"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all"
 	"github.com/golocker/locker/inspect"

@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/backends/postgreslock"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/internal/testing/golden"
 	"github.com/golocker/locker/internal/testing/natstest"
@@ -144,7 +144,7 @@ func startPostgres(t *testing.T) store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close(t.Context()) })
-	if _, err := postgres.Migrate(t.Context(), db); err != nil {
+	if _, err := postgreslock.Migrate(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	schema(t, db)
@@ -207,7 +207,7 @@ func schema(t *testing.T, db *pgx.Conn) {
 		}
 		file.Section(what.title, strings.Join(lines, "\n"))
 	}
-	files, err := filepath.Glob("../../../../../backends/postgres/migrations/*.sql")
+	files, err := filepath.Glob("../../../../../backends/postgreslock/migrations/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("there are no migrations: %v", err)
 	}

@@ -1,9 +1,0 @@
-//go:build linux || darwin
-
-package file
-
-var (
-	Advised = advised
-	TryLock = tryLock
-	Unlock  = unlock
-)

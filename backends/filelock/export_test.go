@@ -1,0 +1,9 @@
+//go:build linux || darwin
+
+package filelock
+
+var (
+	Advised = advised
+	TryLock = tryLock
+	Unlock  = unlock
+)

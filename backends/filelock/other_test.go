@@ -1,0 +1,16 @@
+//go:build !linux && !darwin
+
+package filelock_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/golocker/locker/backends/filelock"
+)
+
+func TestNotSupported(t *testing.T) {
+	if _, err := filelock.Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not supported on") {
+		t.Error(err)
+	}
+}
