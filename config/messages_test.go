@@ -82,7 +82,8 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 	}
 	for _, name := range []string{"postgres", "nats", "etcd", "s3", "dynamodb", "kubernetes", "mysql"} {
 		complains(t, (&config.Config{Backend: name}).Validate(),
-			`unknown backend "`+name+`": import _ "github.com/golocker/locker/backends/`+name+`lock", which is a module of its own`)
+			`unknown backend "`+name+`": import _ "github.com/golocker/locker/backends/`+name+
+				`lock", which is a module of its own`)
 	}
 	complains(t, (&config.Config{Backend: "file"}).Validate(),
 		`unknown backend "file": import _ "github.com/golocker/locker/backends/filelock"`)
