@@ -145,11 +145,11 @@ func TestDoTellsAFailedReleaseFromAFailedLock(t *testing.T) {
 func TestFailedReleaseSaysWhatTheBackendSaid(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("release", func(context.Context, func() error) error {
-			return &locker.RestingError{Node: "b", Remaining: time.Minute}
+			return &locker.GracePeriodError{Node: "b", Remaining: time.Minute}
 		})
 		err := locker.Do(t.Context(), c, "k", func(context.Context) error { return nil })
 		wantErr(t, err, locker.ErrReleaseUnknown)
-		var resting *locker.RestingError
+		var resting *locker.GracePeriodError
 		if !errors.As(err, &resting) || resting.Node != "b" {
 			t.Errorf("%v has lost what the backend said", err)
 		}

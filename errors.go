@@ -42,9 +42,9 @@ var (
 	// an error does not match ErrUnavailable, because to call the function again would do its work twice.
 	ErrReleaseUnknown = errors.New("it is not known whether the lock was released")
 
-	// ErrNotReplicated means that the server has executed the operation, and that too few of its replicas have confirmed
-	// it in time; see single.WaitReplicas. An acquisition is undone, and an extension does not count. [NotReplicatedError]
-	// has the numbers. Such an error also matches ErrUnavailable.
+	// ErrNotReplicated means that the store has executed the operation, and that fewer of its replicas have confirmed it
+	// in time than the program asked for, as with single.WaitReplicas. An acquisition is undone, and an extension does
+	// not count. [NotReplicatedError] has the numbers. Such an error also matches ErrUnavailable.
 	ErrNotReplicated = errors.New("not replicated")
 
 	// ErrInvalid means that a key or an option cannot be used. The error names it. Nothing was acquired, and trying
@@ -137,21 +137,21 @@ func roughly(d time.Duration) string {
 // Is makes a HeldError match [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// RestingError is an error that matches [ErrUnavailable]. It says that a node with a restart guard may have forgotten
-// locks, because it was restarted, for example. The node grants no locks until those that it may have forgotten have
-// ended. It goes on to extend and to release.
-type RestingError struct {
+// GracePeriodError is an error that matches [ErrUnavailable]. It says that a node of the store may have forgotten
+// locks, because it was restarted, for example, and is in the grace period that its restart guard keeps: it rests, and
+// grants no locks until those that it may have forgotten have ended. It goes on to extend and to release.
+type GracePeriodError struct {
 	Node      string        // the name of the node
 	Remaining time.Duration // when it will grant locks again
 }
 
 // Error returns a text such as "node b rests for another 12 s after a restart or a loss of its data".
-func (e *RestingError) Error() string {
+func (e *GracePeriodError) Error() string {
 	return e.Node + " rests for another " + roughly(e.Remaining) + " after a restart or a loss of its data"
 }
 
-// Is makes a RestingError match [ErrUnavailable].
-func (e *RestingError) Is(target error) bool { return target == ErrUnavailable }
+// Is makes a GracePeriodError match [ErrUnavailable].
+func (e *GracePeriodError) Is(target error) bool { return target == ErrUnavailable }
 
 // NotHeldError is an error that matches [ErrNotHeld] and says what the store has instead of the lock. It is returned by
 // backends.
@@ -202,7 +202,7 @@ type NotReplicatedError struct {
 	// Got is how many replicas have confirmed it, and Want how many have to.
 	Got, Want int
 
-	// Err is not nil if the server did not count the replicas, because it refuses the command WAIT. Got is 0 then.
+	// Err is not nil if the store did not count the replicas, and says why. Got is 0 then.
 	Err error
 }
 

@@ -190,7 +190,7 @@ func (l panickingLease) Unlock(ctx context.Context) error {
 // Middleware and hooks may panic. A Mutex then does not stay locked.
 func TestMutexAfterAPanic(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
-		m := locker.Mutex(&panicking{Locker: c}, "k")
+		m := locker.NewMutex(&panicking{Locker: c}, "k")
 		panics := func(f func()) any {
 			var p any
 			func() {
@@ -227,7 +227,7 @@ func TestMutexAfterAPanic(t *testing.T) {
 // Goroutines that share a Mutex hand the lock over to each other.
 func TestMutexIsHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
-		m := locker.Mutex(c, "k", locker.TTL(time.Minute))
+		m := locker.NewMutex(c, "k", locker.TTL(time.Minute))
 		var users sync.WaitGroup
 		for range 10 {
 			users.Go(func() {
@@ -250,7 +250,7 @@ func TestMutexIsHandedOver(t *testing.T) {
 func TestMutexAfterALoss(t *testing.T) {
 	for _, late := range []time.Duration{0, 2 * ttl} {
 		bubble(t, func(t *testing.T, s *store, c *locker.Client) {
-			m := locker.Mutex(c, "k", locker.TTL(ttl), locker.NoRenewal())
+			m := locker.NewMutex(c, "k", locker.TTL(ttl), locker.NoRenewal())
 			m.Lock()
 			locked := make(chan struct{})
 			go func() {
@@ -280,7 +280,7 @@ func TestMutexAfterALoss(t *testing.T) {
 
 func TestMutex(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
-		m, other := locker.Mutex(c, "k", locker.TTL(ttl)), locker.Mutex(c, "k", locker.TTL(ttl))
+		m, other := locker.NewMutex(c, "k", locker.TTL(ttl)), locker.NewMutex(c, "k", locker.TTL(ttl))
 		var users sync.WaitGroup
 		counter := 0
 		for _, m := range []interface {
@@ -330,7 +330,7 @@ func TestMutex(t *testing.T) {
 		})
 		m.Lock()   // it can be used again
 		m.Unlock() //nolint:staticcheck // the section is empty on purpose
-		for what, m := range map[string]sync.Locker{"once more": m, "never locked": locker.Mutex(c, "other")} {
+		for what, m := range map[string]sync.Locker{"once more": m, "never locked": locker.NewMutex(c, "other")} {
 			func() {
 				defer func() {
 					if recover() == nil {

@@ -55,7 +55,7 @@ func TestHookThatPanicsAtTheEndLeavesNoLock(t *testing.T) {
 			_ = locker.TryDo(ctx, l, "a", func(context.Context) error { sleep(); return nil }, locker.TTL(ttl))
 		},
 		"Mutex": func(_ context.Context, l locker.Locker, sleep func()) {
-			m := locker.Mutex(l, "a", locker.TTL(ttl))
+			m := locker.NewMutex(l, "a", locker.TTL(ttl))
 			m.Lock()
 			sleep()
 			m.Unlock()

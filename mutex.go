@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Mutex returns a sync.Locker for the lock of key, for code that expects one. Its Lock waits for as long as it takes.
-// Several goroutines can share it. Two sync.Lockers for one key exclude each other, too.
+// NewMutex returns a sync.Locker for the lock of key, for code that expects one. Its Lock waits for as long as it
+// takes. Several goroutines can share it. Two sync.Lockers for one key exclude each other, too.
 //
 // A sync.Locker cannot report anything. So its methods panic where the program must not go on: Lock with the error of
 // l, for example if the store cannot be reached, and Unlock if the lock was lost while it was held. Between the two,
 // nobody learns of a loss. Unlock also panics if the lock was not locked. If the release is not answered, Unlock
 // returns, and the release goes on in the background. Code that can take a context should use [Do].
-func Mutex(l Locker, key string, opts ...Option) sync.Locker {
+func NewMutex(l Locker, key string, opts ...Option) sync.Locker {
 	return &mutex{locker: l, key: key, opts: opts, mine: make(chan struct{}, 1)}
 }
 

@@ -130,7 +130,7 @@ func TestPatienceOfLockAllWithAStoreThatRests(t *testing.T) {
 	steps(t, func(t *testing.T, s *store, l locker.Locker) {
 		held := mustLock(t, locker.NewClient(s.Backend), "b", locker.TTL(20*time.Minute), locker.NoRenewal())
 		var begun time.Time
-		rests := func(context.Context, func() error) error { return &locker.RestingError{Remaining: time.Hour} }
+		rests := func(context.Context, func() error) error { return &locker.GracePeriodError{Remaining: time.Hour} }
 		time.AfterFunc(ttl, func() {
 			begun = time.Now()
 			s.on("acquire", rests)

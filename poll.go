@@ -60,7 +60,7 @@ func pollDelay(n int, remaining time.Duration, told bool) time.Duration {
 
 // restOf returns for how long the node that returned err rests, or 0 if it does not.
 func restOf(err error) time.Duration {
-	var resting *RestingError
+	var resting *GracePeriodError
 	if errors.As(err, &resting) {
 		return resting.Remaining
 	}

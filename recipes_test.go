@@ -55,7 +55,7 @@ func TestPagesShowTheExamples(t *testing.T) {
 }
 
 func onTick(ctx context.Context, l locker.Locker, tick time.Time, job func(context.Context) error) error {
-	outcome, err := once.Per(ctx, l, "report", tick, job) // tick is the time that the schedule names
+	outcome, err := once.Do(ctx, l, "report", tick, job) // tick is the time that the schedule names
 	if outcome == once.Elsewhere {
 		fmt.Println("another instance runs it or has run it")
 	}

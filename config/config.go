@@ -523,9 +523,10 @@ var errNoTracing = errors.New("not linked in: the program has to import _ " +
 type Retry struct {
 	// For is for how long one call is retried. Zero: retry.DefaultFor.
 	For Duration `yaml:"for,omitempty" json:"for,omitempty"`
-	// Base and Most bound the pauses: the first one, and all. Zero: retry.DefaultBase and retry.DefaultMost.
-	Base Duration `yaml:"base,omitempty" json:"base,omitempty"`
-	Most Duration `yaml:"most,omitempty" json:"most,omitempty"`
+	// BaseDelay and MaxDelay bound the pauses: the first one, and all. Zero: retry.DefaultBaseDelay and
+	// retry.DefaultMaxDelay.
+	BaseDelay Duration `yaml:"base_delay,omitempty" json:"base_delay,omitempty"`
+	MaxDelay  Duration `yaml:"max_delay,omitempty" json:"max_delay,omitempty"`
 	// PerSecond is the number of retries per second of all calls together. Zero: retry.DefaultPerSecond.
 	PerSecond int `yaml:"per_second,omitempty" json:"per_second,omitempty" min:"1"`
 	// OnHeld makes TryLock repeat its attempt while another owner holds the lock.
@@ -541,19 +542,21 @@ func (r *Retry) check(report Report) {
 	if r == nil {
 		return
 	}
-	base, most := time.Duration(r.Base), time.Duration(r.Most)
+	base, most := time.Duration(r.BaseDelay), time.Duration(r.MaxDelay)
 	if base == 0 {
-		base = retry.DefaultBase
+		base = retry.DefaultBaseDelay
 	}
 	if most == 0 {
-		most = retry.DefaultMost
+		most = retry.DefaultMaxDelay
 	}
 	switch {
 	case base <= most || most < 0:
-	case r.Base == 0:
-		report("retry.most", fmt.Errorf("%v is less than the first pause of %v: raise most, or lower base", most, base))
+	case r.BaseDelay == 0:
+		report("retry.max_delay", fmt.Errorf("%v is less than the first pause of %v: raise max_delay, or lower base_delay",
+			most, base))
 	default:
-		report("retry.base", fmt.Errorf("%v is more than the longest pause of %v: lower base, or raise most", base, most))
+		report("retry.base_delay", fmt.Errorf("%v is more than the longest pause of %v: lower base_delay, or raise max_delay",
+			base, most))
 	}
 }
 
@@ -569,7 +572,7 @@ func (c *Config) wrap(l locker.Locker, defaults []locker.Option) locker.Locker {
 	}
 	if r := c.Retry; r != nil {
 		opts := []retry.Option{
-			retry.For(time.Duration(r.For)), retry.Backoff(time.Duration(r.Base), time.Duration(r.Most)),
+			retry.For(time.Duration(r.For)), retry.Backoff(time.Duration(r.BaseDelay), time.Duration(r.MaxDelay)),
 			retry.PerSecond(r.PerSecond),
 		}
 		if r.OnHeld {

@@ -141,11 +141,11 @@ const (
 	// fieldsOfAll are the fields of a file.
 	fieldsOfAll = "backend, prefix, ttl, patience, label, no_local_handover, log, tracing, retry, redis, redlock"
 	// parametersOfAll are the parameters that a URL of any backend may have.
-	parametersOfAll = "prefix, ttl, patience, label, no_local_handover, log, tracing, retry_for, retry_base, " +
-		"retry_most, retry_per_second, retry_on_held, retry"
+	parametersOfAll = "prefix, ttl, patience, label, no_local_handover, log, tracing, retry_for, retry_base_delay, " +
+		"retry_max_delay, retry_per_second, retry_on_held, retry"
 	parametersOfRedis   = parametersOfAll + ", driver, password_file, db, timeout, guard, replicas, replicas_timeout"
 	parametersOfRedlock = parametersOfAll + ", budget, guard, driver, password_file, db, timeout"
-	fieldsOfRetry       = "for, base, most, per_second, on_held"
+	fieldsOfRetry       = "for, base_delay, max_delay, per_second, on_held"
 	fieldsOfRedlock     = "budget, guard, driver, username, password, password_file, db, timeout, tls, nodes"
 	fieldsOfNode        = "name, addr, sentinel, driver, username, password, password_file, tls"
 	variablesOfRedlock  = "LOCKER_REDLOCK_BUDGET, LOCKER_REDLOCK_GUARD, LOCKER_REDLOCK_DRIVER, " // and more
@@ -160,7 +160,7 @@ func TestPaths(t *testing.T) {
 	sentinel := []string{"sentinel", "sentinel.master", "sentinel.addrs", "sentinel.username", "sentinel.password",
 		"sentinel.password_file"}
 	want := []string{"backend", "prefix", "ttl", "patience", "label", "no_local_handover", "log", "tracing", "retry.for",
-		"retry.base", "retry.most", "retry.per_second", "retry.on_held", "retry",
+		"retry.base_delay", "retry.max_delay", "retry.per_second", "retry.on_held", "retry",
 		"redlock.budget", "redlock.nodes"}
 	for path, names := range map[string][]string{
 		"redis.": slices.Concat(reach, one, sentinel, []string{"addr", "cluster", "cluster.addrs", "replicas",

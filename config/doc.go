@@ -56,7 +56,7 @@
 //	tracing        true or false: whether locks are traced and measured, if the program imports config/tracing
 //	retry          true or false: whether operations that failed because of the store are retried
 //	retry_for      for how long; 1m if not given. This and the next parameters switch retry on, unless retry=false
-//	retry_base, retry_most    the longest first pause, and the longest of all; 50ms and 2s if not given
+//	retry_base_delay, retry_max_delay  the longest first pause, and the longest of all; 50ms and 2s if not given
 //	retry_per_second    retries per second of all calls together; 100 if not given
 //	retry_on_held  true or false: whether TryLock repeats its attempt while the lock is held
 //	sentinel_username, sentinel_password_file    user and password for the sentinels, if they need any; with +sentinel
@@ -82,8 +82,8 @@
 //	tracing: true             # if the program imports config/tracing
 //	retry:                    # retry: {} is with all defaults
 //	  for: 1m
-//	  base: 50ms
-//	  most: 2s
+//	  base_delay: 50ms
+//	  max_delay: 2s
 //	  per_second: 100
 //	  on_held: false
 //	redis:
@@ -127,7 +127,7 @@
 //	LOCKER_URL                      replaces the whole file; the variables below override it
 //	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX  LOCKER_PATIENCE  LOCKER_LABEL  LOCKER_LOG
 //	LOCKER_NO_LOCAL_HANDOVER (true or false)  LOCKER_TRACING (true or false)
-//	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE  LOCKER_RETRY_MOST
+//	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE_DELAY  LOCKER_RETRY_MAX_DELAY
 //	LOCKER_RETRY_PER_SECOND  LOCKER_RETRY_ON_HELD (true or false)
 //	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT  LOCKER_REDIS_GUARD
 //	LOCKER_REDIS_REPLICAS  LOCKER_REDIS_REPLICAS_TIMEOUT

@@ -97,7 +97,7 @@ func publish(ctx context.Context, l locker.Locker, send func(ctx context.Context
 func others(ctx context.Context, l locker.Locker, tick time.Time, f func(context.Context) error) error {
 	three := locker.Do(ctx, semaphore.New(l, 3), "imports", f)    // at most three at a time
 	reader := locker.Do(ctx, rwlock.New(l).Shared(), "schema", f) // beside other readers
-	_, job := once.Per(ctx, l, "report", tick, f)                 // once per tick of a schedule
+	_, job := once.Do(ctx, l, "report", tick, f)                  // once per tick of a schedule
 	lead := func(ctx context.Context, _ election.Term) error { return f(ctx) }
 	return errors.Join(three, reader, job, election.Run(ctx, l, "shard-7", election.Config{OnElected: lead}))
 }

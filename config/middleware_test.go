@@ -20,12 +20,12 @@ import (
 
 // allOfRetry has a value other than the default in each field.
 var allOfRetry = config.Retry{
-	For: config.Duration(30 * time.Second), Base: config.Duration(10 * time.Millisecond),
-	Most: config.Duration(time.Second), PerSecond: 7, OnHeld: true,
+	For: config.Duration(30 * time.Second), BaseDelay: config.Duration(10 * time.Millisecond),
+	MaxDelay: config.Duration(time.Second), PerSecond: 7, OnHeld: true,
 }
 
 func TestMiddlewareEverywhere(t *testing.T) {
-	const inURL = "retry_for=30s&retry_base=10ms&retry_most=1s&retry_per_second=7&retry_on_held=true&log=info"
+	const inURL = "retry_for=30s&retry_base_delay=10ms&retry_max_delay=1s&retry_per_second=7&retry_on_held=true&log=info"
 	redlock, err := config.Parse("redlock://a,b,c?" + inURL)
 	require.NoError(t, err)
 	assert.Equal(t, &allOfRetry, redlock.Retry)
@@ -37,17 +37,17 @@ func TestMiddlewareEverywhere(t *testing.T) {
 		"String": func() (*config.Config, error) { return config.Parse(want.String()) },
 		"file": func() (*config.Config, error) {
 			return config.Load(file(t, "backend: memory", "log: info",
-				"retry: {for: 30s, base: 10ms, most: 1s, per_second: 7, on_held: true}"))
+				"retry: {for: 30s, base_delay: 10ms, max_delay: 1s, per_second: 7, on_held: true}"))
 		},
 		"environment": func() (*config.Config, error) {
 			c := &config.Config{Backend: "memory"}
-			return c, c.Overlay([]string{"LOCKER_LOG=info", "LOCKER_RETRY_FOR=30s", "LOCKER_RETRY_BASE=10ms",
-				"LOCKER_RETRY_MOST=1s",
+			return c, c.Overlay([]string{"LOCKER_LOG=info", "LOCKER_RETRY_FOR=30s", "LOCKER_RETRY_BASE_DELAY=10ms",
+				"LOCKER_RETRY_MAX_DELAY=1s",
 				"LOCKER_RETRY_PER_SECOND=7", "LOCKER_RETRY_ON_HELD=true"})
 		},
 		"both": func() (*config.Config, error) {
 			return config.Load(file(t, "backend: memory", "retry: {for: 30s, per_second: 8, on_held: true}"),
-				"LOCKER_RETRY=true", "LOCKER_RETRY_BASE=10ms", "LOCKER_RETRY_MOST=1s", "LOCKER_RETRY_PER_SECOND=7",
+				"LOCKER_RETRY=true", "LOCKER_RETRY_BASE_DELAY=10ms", "LOCKER_RETRY_MAX_DELAY=1s", "LOCKER_RETRY_PER_SECOND=7",
 				"LOCKER_LOG=info")
 		},
 	} {
@@ -96,12 +96,12 @@ func TestMiddlewareFaults(t *testing.T) {
 		"memory:?retry_per_second=-1":    {"URL: retry_per_second: not a whole number"},
 		"memory:?retry_per_second=1.5":   {"URL: retry_per_second: not a whole number"},
 		"memory:?retry_on_held=maybe":    {"URL: retry_on_held: neither"},
-		"memory:?retry_base=3s": {"URL: retry_base: 3s is more than the longest pause of 2s: lower base, " +
-			"or raise most"},
-		"redis://h?retry_most=1ms": {"URL: retry_most: 1ms is less than the first pause of 50ms: raise most, " +
-			"or lower base"},
-		"redlock://h,i?retry_base=3s&retry_most=2ms": {"URL: retry_base: 3s is more than"},
-		"memory:?retry_fro=1s":                       {`unknown parameter "retry_fro": did you mean retry_for?`},
+		"memory:?retry_base_delay=3s": {"URL: retry_base_delay: 3s is more than the longest pause of 2s: lower base_delay, " +
+			"or raise max_delay"},
+		"redis://h?retry_max_delay=1ms": {"URL: retry_max_delay: 1ms is less than the first pause of 50ms: " +
+			"raise max_delay, or lower base_delay"},
+		"redlock://h,i?retry_base_delay=3s&retry_max_delay=2ms": {"URL: retry_base_delay: 3s is more than"},
+		"memory:?retry_fro=1s": {`unknown parameter "retry_fro": did you mean retry_for?`},
 	} {
 		_, err := config.Parse(in)
 		complains(t, err, want...)
@@ -126,8 +126,8 @@ func TestMiddlewareFaults(t *testing.T) {
 	c.Retry = &config.Retry{PerSecond: 1}
 	require.Error(t, c.Overlay([]string{"LOCKER_RETRY_PER_SECOND=2", "LOCKER_TTL=1"}))
 	assert.Equal(t, 1, c.Retry.PerSecond, "an overlay that fails changes nothing")
-	c.Retry = &config.Retry{For: -1, Base: -1, Most: -1, PerSecond: -1}
-	complains(t, c.Validate(), "retry.for: negative", "retry.base: negative", "retry.most: negative",
+	c.Retry = &config.Retry{For: -1, BaseDelay: -1, MaxDelay: -1, PerSecond: -1}
+	complains(t, c.Validate(), "retry.for: negative", "retry.base_delay: negative", "retry.max_delay: negative",
 		"retry.per_second: negative")
 }
 
@@ -227,6 +227,7 @@ func TestMiddlewareIsPutAround(t *testing.T) {
 	assert.Contains(t, log.String(), `msg="lock acquired"`)
 
 	require.ErrorIs(t, try("?retry_for=1ms"), locker.ErrUnavailable, "the fields arrive")
-	assert.ErrorContains(t, try("?retry_base=1ms&retry_most=1h&retry_per_second=1&retry_for=1500ms"), " tries in 1.",
+	assert.ErrorContains(t, try("?retry_base_delay=1ms&retry_max_delay=1h&retry_per_second=1&retry_for=1500ms"),
+		" tries in 1.",
 		"the second retry waited for its turn")
 }

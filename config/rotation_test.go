@@ -37,7 +37,7 @@ func TestRotationUnderLoad(t *testing.T) {
 			var load sync.WaitGroup
 			var locks atomic.Int64
 			for i := range 2 {
-				l := open(t, r.url(driver)+"&retry=true&retry_base=5ms")
+				l := open(t, r.url(driver)+"&retry=true&retry_base_delay=5ms")
 				load.Go(func() { lockAgainAndAgain(ctx, t, l, fmt.Sprint(i), &locks) })
 			}
 			defer load.Wait()

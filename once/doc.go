@@ -1,10 +1,10 @@
 // Package once runs a job at most once per tick in the whole fleet, on any [locker.Locker].
 //
-//	outcome, err := once.Per(ctx, l, "report", tick, func(ctx context.Context) error {
+//	outcome, err := once.Do(ctx, l, "report", tick, func(ctx context.Context) error {
 //		return report(ctx, tick)
 //	})
 //
-// All instances call [Per] at each tick of the schedule, and one of them runs the job. A plain lock gets that wrong:
+// All instances call [Do] at each tick of the schedule, and one of them runs the job. A plain lock gets that wrong:
 // the instances come one after the other, because their clocks differ and the job takes less time than that. Each of
 // them finds the lock free, and "once" is as often as there are instances.
 //
@@ -49,8 +49,8 @@
 //     backends/filelock, a power cut soon after the job.
 //
 // It is called at least once if an instance is there within the window, can reach the store before it ends, and does
-// not crash in that moment. [Per] and [Claim] ask again each second while they cannot reach the store. If the answer to
-// an attempt was lost, and the attempt is not undone within two seconds after that, Per returns [Elsewhere] with an
+// not crash in that moment. [Do] and [Claim] ask again each second while they cannot reach the store. If the answer to
+// an attempt was lost, and the attempt is not undone within two seconds after that, Do returns [Elsewhere] with an
 // error, Claim an error that matches both [ErrElsewhere] and locker.ErrUnavailable, and perhaps nobody runs the tick.
 // What is not promised:
 //
@@ -68,7 +68,7 @@
 //
 //	UPDATE job SET last = $tick WHERE name = 'report' AND last < $tick   -- no row: stop, it was run
 //
-// Use Per in front of it, so that one instance does the work. The fencing token of the lock is no replacement: each
+// Use Do in front of it, so that one instance does the work. The fencing token of the lock is no replacement: each
 // tick is another lock, and tokens of different locks are in no order.
 //
 // If each tick has to be run at least once, let one process lead with package election. The leader reads the last tick

@@ -174,7 +174,7 @@ func TestProcessStandsStillBeforeItsRequest(t *testing.T) {
 	}
 }
 
-// claims runs the tick of the test under a lease of Claim, and says what Per would.
+// claims runs the tick of the test under a lease of Claim, and says what Do would.
 func (i *instance) claims() (once.Outcome, error) {
 	lease, err := once.Claim(i.Context(), i.locker, key, i.tick, once.Window(window), once.Skew(skew),
 		once.Clock(func() time.Time { return time.Now().Add(i.ahead) }))
@@ -199,7 +199,7 @@ func TestStoreIsDown(t *testing.T) {
 		name string
 		call func(i *instance) (once.Outcome, error)
 	}{
-		{5 * time.Second, "Per", per}, {2 * window, "Per", per},
+		{5 * time.Second, "Do", per}, {2 * window, "Do", per},
 		{5 * time.Second, "Claim", (*instance).claims}, {2 * window, "Claim", (*instance).claims},
 	} {
 		down := tt.down
@@ -287,9 +287,9 @@ func TestAnswerIsLost(t *testing.T) {
 	}
 }
 
-// The answer to a claim is lost, and Per asks again. If the attempt is undone by then, it runs the tick. Otherwise it
+// The answer to a claim is lost, and Do asks again. If the attempt is undone by then, it runs the tick. Otherwise it
 // finds the tick claimed, by itself or by another call, and does not say that all is well.
-func TestPerFindsItsOwnClaim(t *testing.T) {
+func TestDoFindsItsOwnClaim(t *testing.T) {
 	for _, undo := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, time.Hour} {
 		t.Run(undo.String(), func(t *testing.T) {
 			backend := func() backend.Backend { return &unanswered{Backend: memory.NewBackend(), undo: undo} }

@@ -79,7 +79,7 @@ func (w *fleet) instance(ahead time.Duration) *instance {
 // until sleeps until the clock of the instance shows a time.
 func (i *instance) until(at time.Time) { time.Sleep(time.Until(at.Add(-i.ahead))) }
 
-// per calls Per for the tick of the test. It counts a run, and then calls f, unless that is nil.
+// per calls Do for the tick of the test. It counts a run, and then calls f, unless that is nil.
 func (i *instance) per(f func(ctx context.Context) error, opts ...once.Option) (once.Outcome, error) {
 	return i.at(i.tick, f, opts...)
 }
@@ -90,7 +90,7 @@ func (i *instance) at(
 	all := append([]once.Option{
 		once.Window(window), once.Skew(skew), once.Clock(func() time.Time { return time.Now().Add(i.ahead) }),
 	}, opts...)
-	return once.Per(i.Context(), i.locker, key, tick, func(ctx context.Context) error {
+	return once.Do(i.Context(), i.locker, key, tick, func(ctx context.Context) error {
 		i.runs(tick)
 		if f == nil {
 			return nil

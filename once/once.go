@@ -29,7 +29,7 @@ var ErrTooLate = errors.New("too late for the tick")
 // ErrElsewhere means that another call has claimed the tick. Such an error also matches locker.ErrHeld.
 var ErrElsewhere = errors.New("another call has claimed the tick")
 
-// Outcome says what became of a call of [Per].
+// Outcome says what became of a call of [Do].
 type Outcome string
 
 const (
@@ -52,7 +52,7 @@ const (
 	Failed Outcome = "failed"
 )
 
-// Option changes one call of [Per] or [Claim]. All instances need the same options for a key.
+// Option changes one call of [Do] or [Claim]. All instances need the same options for a key.
 type Option func(*options)
 
 type options struct {
@@ -63,14 +63,14 @@ type options struct {
 
 // Window sets how late a tick may be claimed. It is how long an instance may take from the tick to the grant of the
 // lock: because its scheduler is late, the process stands still, or the store is down and the call is repeated. It does
-// not limit how long f runs. The default is [DefaultWindow]. With a value that is not positive, Per fails with
+// not limit how long f runs. The default is [DefaultWindow]. With a value that is not positive, Do fails with
 // locker.ErrInvalid.
 func Window(d time.Duration) Option {
 	return func(o *options) { o.window = d }
 }
 
 // Skew sets how far apart the clocks of any two instances may be. If they are further apart, a tick may be run twice.
-// The default is [DefaultSkew]. With a negative value, Per fails with locker.ErrInvalid.
+// The default is [DefaultSkew]. With a negative value, Do fails with locker.ErrInvalid.
 func Skew(d time.Duration) Option {
 	return func(o *options) { o.skew = d }
 }
@@ -81,7 +81,7 @@ func Unavailable(f func(err error)) Option {
 	return func(o *options) { o.unavailable = f }
 }
 
-// Per calls f, unless another call for the same key and tick has been granted the right to do so, in this process or in
+// Do calls f, unless another call for the same key and tick has been granted the right to do so, in this process or in
 // another one that uses the same store. tick is the time that the schedule names, and not the time of the call. It must
 // be a whole millisecond, because a time of the clock would be another tick on each instance, and not further ahead
 // than the skew or a second. Otherwise the error matches locker.ErrInvalid.
@@ -90,8 +90,8 @@ func Unavailable(f func(err error)) Option {
 // tick stays claimed.
 //
 // A call that finds the tick claimed looks again for up to a second before it returns. If the store cannot be asked,
-// Per asks again each second, until the window is over. It returns sooner with [Failed] if ctx ends.
-func Per(
+// Do asks again each second, until the window is over. It returns sooner with [Failed] if ctx ends.
+func Do(
 	ctx context.Context, l locker.Locker, key string, tick time.Time, f func(ctx context.Context) error, opts ...Option,
 ) (Outcome, error) {
 	ran := false
@@ -134,7 +134,7 @@ func reason(err error) error {
 	return err
 }
 
-// claims is the Locker that Per gives to locker.Do.
+// claims is the Locker that Do gives to locker.Do.
 type claims struct {
 	locker.Locker
 	claim *claim
@@ -145,14 +145,14 @@ func (c claims) Lock(ctx context.Context, key string, _ ...locker.Option) (locke
 	return c.claim.repeat(ctx, c.Locker, key)
 }
 
-// Claim is the part of [Per] before f, for schedulers that call the job themselves. Whoever gets the lease runs the
+// Claim is the part of [Do] before f, for schedulers that call the job themselves. Whoever gets the lease runs the
 // job, and calls Unlock when the job has ended. The tick stays claimed. If the job has not begun when Unlock is called,
 // the tick is not run.
 //
-// Claim asks again each second while the store cannot be asked, as Per does: until the window is over, or ctx ends. So
+// Claim asks again each second while the store cannot be asked, as Do does: until the window is over, or ctx ends. So
 // it may take as long as the window.
 //
-// The error matches [ErrElsewhere] where Per returns [Elsewhere], and [ErrTooLate] where it returns [TooLate]. If the
+// The error matches [ErrElsewhere] where Do returns [Elsewhere], and [ErrTooLate] where it returns [TooLate]. If the
 // store could not be asked at first, it also matches locker.ErrUnavailable. Otherwise it is that of the Locker.
 func Claim(
 	ctx context.Context, l locker.Locker, key string, tick time.Time, opts ...Option,
@@ -219,7 +219,7 @@ func name(key string, tick time.Time) string {
 	return key + "@" + tick.UTC().Format("2006-01-02T15:04:05.999Z")
 }
 
-// claim is one call of Claim or Per.
+// claim is one call of Claim or Do.
 type claim struct {
 	options
 	tick   time.Time

@@ -98,7 +98,7 @@ func TestWhichTick(t *testing.T) {
 		w.is(once.Elsewhere)(i.at(w.tick.Round(0), nil))
 		w.is(once.Ran)(i.at(w.tick.Add(time.Second), nil))
 		w.is(once.Ran)(i.at(w.tick.Add(time.Millisecond), nil))
-		outcome, err := once.Per(w.Context(), i.client, key+"@", w.tick, func(context.Context) error { return nil })
+		outcome, err := once.Do(w.Context(), i.client, key+"@", w.tick, func(context.Context) error { return nil })
 		w.is(once.Ran)(outcome, err)
 	})
 }
@@ -142,19 +142,19 @@ func TestInvalid(t *testing.T) {
 		never := func(context.Context) error { w.Error("f is called"); return nil }
 		for what, try := range map[string]func() (once.Outcome, error){
 			"the key is empty": func() (once.Outcome, error) {
-				return once.Per(w.Context(), nil, "", time.Now(), never)
+				return once.Do(w.Context(), nil, "", time.Now(), never)
 			},
 			"is not a whole millisecond": func() (once.Outcome, error) {
-				return once.Per(w.Context(), nil, key, time.Now().Add(time.Microsecond), never)
+				return once.Do(w.Context(), nil, key, time.Now().Add(time.Microsecond), never)
 			},
 			"Window 0s is not positive": func() (once.Outcome, error) {
-				return once.Per(w.Context(), nil, key, time.Now(), never, once.Window(0))
+				return once.Do(w.Context(), nil, key, time.Now(), never, once.Window(0))
 			},
 			"Skew -1ns is negative": func() (once.Outcome, error) {
-				return once.Per(w.Context(), nil, key, time.Now(), never, once.Skew(-1))
+				return once.Do(w.Context(), nil, key, time.Now(), never, once.Skew(-1))
 			},
 			"above the maximum of 24h": func() (once.Outcome, error) {
-				return once.Per(w.Context(), w.instance(0).client, key, time.Now(), never, once.Window(24*time.Hour))
+				return once.Do(w.Context(), w.instance(0).client, key, time.Now(), never, once.Window(24*time.Hour))
 			},
 		} {
 			outcome, err := try()
@@ -199,7 +199,7 @@ func TestContextEnds(t *testing.T) {
 		i := w.instance(0)
 		i.until(w.tick)
 		call := func(ctx context.Context, f func(ctx context.Context) error) (once.Outcome, error) {
-			return once.Per(ctx, i.client, key, w.tick, f)
+			return once.Do(ctx, i.client, key, w.tick, f)
 		}
 		ended, cancel := context.WithCancel(w.Context())
 		cancel()

@@ -134,7 +134,7 @@ func TestTickOverARestart(t *testing.T) {
 			l := record.New(host{s, clock, time.Now().Add(-up)})
 			defer l.Close()
 			job := func(context.Context) error { runs++; return nil }
-			if _, err := ticks.Per(t.Context(), l, "report", tick, job); err != nil {
+			if _, err := ticks.Do(t.Context(), l, "report", tick, job); err != nil {
 				t.Errorf("on %s: %v", clock, err)
 			}
 		}

@@ -299,7 +299,7 @@ func (a *acquisition) split() bool {
 func (a *acquisition) astray(i int) bool {
 	owners, most := a.owners()
 	switch v := &a.ballots[i].vote; {
-	case v.Granted, errors.As(v.Err, new(*locker.RestingError)):
+	case v.Granted, errors.As(v.Err, new(*locker.GracePeriodError)):
 		return most >= a.voting.need
 	case isHeld(v.Err), errors.Is(v.Err, locker.ErrForeignKey):
 		return owners[v.Owner] < most

@@ -78,7 +78,7 @@ func faultOf(err error) Outcome {
 		return Held
 	case errors.As(err, new(*node.SameServer)):
 		return Duplicate
-	case errors.As(err, new(*locker.RestingError)):
+	case errors.As(err, new(*locker.GracePeriodError)):
 		return Resting
 	case errors.Is(err, errAhead):
 		return Ahead
@@ -147,7 +147,7 @@ func (e *QuorumError) rest() time.Duration {
 	var rests []time.Duration
 	missing := e.Need
 	for _, v := range e.Votes {
-		var resting *locker.RestingError
+		var resting *locker.GracePeriodError
 		switch {
 		case errors.As(v.Err, &resting):
 			rests = append(rests, resting.Remaining)

@@ -101,7 +101,7 @@ func TestNewNodesRest(t *testing.T) {
 			}
 			n := 0
 			for _, v := range quorumError(t, err).Votes {
-				var resting *locker.RestingError
+				var resting *locker.GracePeriodError
 				if v.Outcome == redlock.Resting && errors.As(v.Err, &resting) && resting.Node == v.Node {
 					n++
 				}

@@ -172,7 +172,7 @@ func (o *options) nodeNames(n int) ([]string, error) {
 // Guard makes a node that may have forgotten locks rest: it grants no lock until all locks that it may have forgotten
 // have ended. That is so after a restart, FLUSHALL and a failover, whatever the node has kept. So a node that restarts
 // empty cannot let a second holder in. A node that rests goes on to extend and to release. It does not count for a
-// majority when a lock is acquired. Errors say how long it rests; see locker.RestingError.
+// majority when a lock is acquired. Errors say how long it rests; see locker.GracePeriodError.
 //
 // maxTTL is the longest TTL and MinHold of any lock with this prefix, and at least [locker.MinTTL]. Calls with a longer
 // one fail before they send anything. A node rests for maxTTL, 2 % of it and 2 s. All clients must have the same guard:

@@ -102,7 +102,7 @@ func TestGuardOfTheUserOfTheDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := closing(t, single.New(d, single.Guard(30*time.Second)))
-	if _, err := c.TryLock(t.Context(), "a{tag}b"); !errors.As(err, new(*locker.RestingError)) {
+	if _, err := c.TryLock(t.Context(), "a{tag}b"); !errors.As(err, new(*locker.GracePeriodError)) {
 		t.Error(err)
 	}
 }

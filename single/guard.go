@@ -11,7 +11,7 @@ import (
 
 // Guard makes a server that may have forgotten locks rest: it grants no lock until all locks that it may have forgotten
 // have ended. That is so after a restart, FLUSHALL and a failover, whatever the server has kept. Acquisitions then fail
-// with a locker.RestingError, which says for how long. A server that rests goes on to extend and to release.
+// with a locker.GracePeriodError, which says for how long. A server that rests goes on to extend and to release.
 //
 // maxTTL is the longest TTL and MinHold of any lock with this prefix, and at least [locker.MinTTL]. Calls with a longer
 // one fail before they send anything. The server rests for maxTTL, 2 % of it and 2 s. All clients must have the same

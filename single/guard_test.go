@@ -49,7 +49,7 @@ func refused(t *testing.T, c *locker.Client, opts ...locker.Option) []error {
 func restOf(t *testing.T, err error) time.Duration {
 	t.Helper()
 	wantErr(t, err, locker.ErrUnavailable)
-	var resting *locker.RestingError
+	var resting *locker.GracePeriodError
 	if !errors.As(err, &resting) || resting.Node != "redis" || resting.Remaining <= 0 || resting.Remaining > rest {
 		t.Fatalf("%v is not the error of a server that rests", err)
 	}
@@ -243,7 +243,7 @@ func TestGuardOnACluster(t *testing.T) {
 			}
 			l := closing(t, single.New(open(t, c.Addrs()), single.Guard(30*time.Second)))
 			for _, key := range []string{"a", "b", "c", "d"} {
-				if _, err := l.TryLock(t.Context(), key); !errors.As(err, new(*locker.RestingError)) {
+				if _, err := l.TryLock(t.Context(), key); !errors.As(err, new(*locker.GracePeriodError)) {
 					t.Errorf("%s: %v", key, err)
 				}
 			}
@@ -274,7 +274,7 @@ func TestGuardOfOneServerOfACluster(t *testing.T) {
 	key := keyOn(t, c, c.Masters[0])
 	d := opened("redigo")(t, c.Masters[0].Addr())
 	l := closing(t, single.New(d, single.Guard(30*time.Second)))
-	if _, err := l.TryLock(t.Context(), key); !errors.As(err, new(*locker.RestingError)) {
+	if _, err := l.TryLock(t.Context(), key); !errors.As(err, new(*locker.GracePeriodError)) {
 		t.Error(err)
 	}
 }
@@ -294,7 +294,7 @@ func TestGuardBelowTheMinimum(t *testing.T) {
 			t.Error(errs[3])
 		}
 		for _, err := range refused(t, closing(t, single.New(n.Driver(nil), single.Guard(time.Hour)))) {
-			if !errors.As(err, new(*locker.RestingError)) {
+			if !errors.As(err, new(*locker.GracePeriodError)) {
 				t.Errorf("after a guard of %v: %v", bad, err)
 			}
 		}

@@ -264,7 +264,7 @@ func TestGuardWithReplicas(t *testing.T) {
 		})
 		moveTo(t, swap, p, old, next)
 		moved := withReplicas(t, build(t, next.Addr()), 1, single.Guard(ttl))
-		if _, err := moved.TryLock(t.Context(), "free", locker.TTL(ttl)); !errors.As(err, new(*locker.RestingError)) {
+		if _, err := moved.TryLock(t.Context(), "free", locker.TTL(ttl)); !errors.As(err, new(*locker.GracePeriodError)) {
 			t.Errorf("a free lock after the failover: %v", err)
 		}
 		if got := take(t, waiter); got.Before(lease.Until()) {

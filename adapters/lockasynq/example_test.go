@@ -56,7 +56,7 @@ func schedule(
 // A tick may be missed while the leader changes: for up to a TTL if the leader has crashed. It may be enqueued twice if
 // the clocks differ, or if the leader stands still in the middle of it. The option asynq.Unique keeps the second task
 // out while the first one is in a queue. If each tick has to be run at most once, let every instance enqueue by
-// once.Per instead, with the tick that its schedule names.
+// once.Do instead, with the tick that its schedule names.
 func Example_scheduler() {
 	ctx := context.Background() // a program takes signal.NotifyContext
 	l := memory.New()           // or config.Open with a URL, which the whole fleet shares

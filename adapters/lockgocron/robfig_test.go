@@ -21,7 +21,7 @@ func everyTick(c *cron.Cron, l locker.Locker, spec, key string, job func(context
 	var id cron.EntryID // known before c.Start
 	id, err = c.AddFunc(spec, func() {
 		tick := c.Entry(id).Prev // the time that the schedule names
-		if outcome, err := once.Per(context.Background(), l, key, tick, job); err != nil {
+		if outcome, err := once.Do(context.Background(), l, key, tick, job); err != nil {
 			slog.Error("cron", "job", key, "tick", tick, "outcome", outcome, "error", err)
 		}
 	})

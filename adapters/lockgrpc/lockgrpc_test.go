@@ -75,7 +75,7 @@ func TestNoKey(t *testing.T) {
 // What keeps a call from its lock is a code of gRPC, and the handler is not called.
 func TestRefusals(t *testing.T) {
 	held := &locker.HeldError{Remaining: 2500 * time.Millisecond, Label: "web-7:4211"}
-	resting := fmt.Errorf("no quorum: %w", &locker.RestingError{Node: "a", Remaining: 12 * time.Second})
+	resting := fmt.Errorf("no quorum: %w", &locker.GracePeriodError{Node: "a", Remaining: 12 * time.Second})
 	for _, tt := range []struct {
 		name  string
 		wait  time.Duration

@@ -60,7 +60,7 @@ func again(code codes.Code, text string, err error) error {
 // retryAfter returns when it may be worth while to try again.
 func retryAfter(err error) time.Duration {
 	var held *locker.HeldError
-	var resting *locker.RestingError
+	var resting *locker.GracePeriodError
 	switch {
 	case errors.As(err, &held) && held.Remaining > 0:
 		return held.Remaining

@@ -107,7 +107,7 @@ func (m *middleware) refusal(err error) Refusal {
 // retryAfter returns when it may be worth while to try again, in whole seconds.
 func retryAfter(err error) time.Duration {
 	var held *locker.HeldError
-	var resting *locker.RestingError
+	var resting *locker.GracePeriodError
 	var known time.Duration
 	if errors.As(err, &held) {
 		known = held.Remaining

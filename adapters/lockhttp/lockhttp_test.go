@@ -55,7 +55,7 @@ func TestSilentHandler(t *testing.T) {
 // What keeps a request from its lock is answered at once, and the handler is not called.
 func TestRefusals(t *testing.T) {
 	held := &locker.HeldError{Remaining: 2500 * time.Millisecond}
-	resting := fmt.Errorf("no quorum: %w", &locker.RestingError{Node: "a", Remaining: 12 * time.Second})
+	resting := fmt.Errorf("no quorum: %w", &locker.GracePeriodError{Node: "a", Remaining: 12 * time.Second})
 	for _, tt := range []struct {
 		name       string
 		err        error

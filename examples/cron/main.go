@@ -104,7 +104,7 @@ func (w *worker) loop(ctx context.Context) {
 
 // run runs the job for a tick, unless another worker does or did.
 func (w *worker) run(ctx context.Context, tick time.Time) {
-	outcome, err := once.Per(ctx, w.locker, "cron:report", tick, report)
+	outcome, err := once.Do(ctx, w.locker, "cron:report", tick, report)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch name := tick.UTC().Format("2006-01-02T15:04:05.000"); {

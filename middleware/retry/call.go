@@ -91,9 +91,9 @@ func (c *call) pause(counted bool) bool {
 
 // delay returns the random pause before the next retry.
 func (c *call) delay() time.Duration {
-	top := min(c.base, c.most)
-	for n := 0; n < c.row && top < c.most; n++ {
-		top += min(top, c.most-top) // doubles without overflow
+	top := min(c.base, c.maxDelay)
+	for n := 0; n < c.row && top < c.maxDelay; n++ {
+		top += min(top, c.maxDelay-top) // doubles without overflow
 	}
 	return max(floor, rand.N(top))
 }

@@ -126,7 +126,7 @@ func TestUnlockEndsWithTheValidity(t *testing.T) {
 		s.on(down)
 		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnavailable)
 		calls := s.calls["release"]
-		if last := calls[len(calls)-1]; last.After(until) || until.Sub(last) > 2*retry.DefaultMost {
+		if last := calls[len(calls)-1]; last.After(until) || until.Sub(last) > 2*retry.DefaultMaxDelay {
 			t.Errorf("the last of %d tries was made %v before the end", len(calls), until.Sub(last))
 		}
 

@@ -7,12 +7,12 @@ const (
 	// of a server usually takes.
 	DefaultFor = time.Minute
 
-	// DefaultBase is the longest first pause without the option [Backoff].
-	DefaultBase = 50 * time.Millisecond
+	// DefaultBaseDelay is the longest first pause without the option [Backoff].
+	DefaultBaseDelay = 50 * time.Millisecond
 
-	// DefaultMost is the longest pause without the option [Backoff]. A call that does not wait for its turn, see
+	// DefaultMaxDelay is the longest pause without the option [Backoff]. A call that does not wait for its turn, see
 	// [PerSecond], notices within this time that the store is available again.
-	DefaultMost = 2 * time.Second
+	DefaultMaxDelay = 2 * time.Second
 
 	// DefaultPerSecond is the number of retries per second without the option [PerSecond].
 	DefaultPerSecond = 100
@@ -35,11 +35,11 @@ type Option func(*policy)
 
 // policy has the values of the options. It is shared by all calls.
 type policy struct {
-	limit      time.Duration
-	base, most time.Duration
-	perSecond  int
-	onHeld     bool
-	bucket     *bucket
+	limit          time.Duration
+	base, maxDelay time.Duration
+	perSecond      int
+	onHeld         bool
+	bucket         *bucket
 }
 
 // For sets how long a call is retried. No retry begins later than d after the first fault. If a retried Lock waits for
@@ -48,9 +48,9 @@ type policy struct {
 func For(d time.Duration) Option { return func(p *policy) { p.limit = d } }
 
 // Backoff sets the pauses. base is the longest pause before the first retry. It doubles with every further retry, up to
-// most. The defaults, also for values that are not positive, are [DefaultBase] and [DefaultMost].
-func Backoff(base, most time.Duration) Option {
-	return func(p *policy) { p.base, p.most = base, most }
+// maxDelay. The defaults, also for values that are not positive, are [DefaultBaseDelay] and [DefaultMaxDelay].
+func Backoff(base, maxDelay time.Duration) Option {
+	return func(p *policy) { p.base, p.maxDelay = base, maxDelay }
 }
 
 // PerSecond sets how many retries per second all calls together may make, on all Lockers that one middleware wraps.

@@ -27,10 +27,10 @@ func (p *policy) fill() {
 		p.limit = DefaultFor
 	}
 	if p.base <= 0 {
-		p.base = DefaultBase
+		p.base = DefaultBaseDelay
 	}
-	if p.most <= 0 {
-		p.most = DefaultMost
+	if p.maxDelay <= 0 {
+		p.maxDelay = DefaultMaxDelay
 	}
 	if p.perSecond <= 0 {
 		p.perSecond = DefaultPerSecond

@@ -131,7 +131,7 @@ func TestRetriesEndAtTheLimit(t *testing.T) {
 				}
 				wantText(t, err, fmt.Sprintf(`locker: lock "k": after %d tries in `, s.count("acquire")))
 				// The last pause, which would have ended too late, is at most two seconds.
-				if took := time.Since(start); took > tt.want || took < tt.want-retry.DefaultMost {
+				if took := time.Since(start); took > tt.want || took < tt.want-retry.DefaultMaxDelay {
 					t.Errorf("gave up after %v", took)
 				}
 			})
@@ -161,7 +161,7 @@ func TestTimeSpentWaitingDoesNotCount(t *testing.T) {
 		if err != nil {
 			t.Fatalf("faults at the beginning and after a minute of waiting: %v", err)
 		}
-		if len(pauses) < 2 || pauses[1].Sub(pauses[0]) > retry.DefaultBase {
+		if len(pauses) < 2 || pauses[1].Sub(pauses[0]) > retry.DefaultBaseDelay {
 			t.Errorf("the pauses go on where they were: %v", pauses)
 		}
 		mustUnlock(t, lease)

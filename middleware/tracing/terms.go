@@ -16,13 +16,13 @@ import (
 	"github.com/golocker/locker/election"
 )
 
-// Terms returns c with an OnElected and an OnOverrun that record each term, and call those of c:
+// InstrumentElection returns c with an OnElected and an OnOverrun that record each term, and call those of c:
 //
-//	election.Run(ctx, l, "shard-7", tracing.Terms(election.Config{…}))
+//	election.Run(ctx, l, "shard-7", tracing.InstrumentElection(election.Config{…}))
 //
 // If the Locker of the election has the middleware of [New], terms are recorded with its providers and other options,
 // which opts change. Otherwise the options are those of opts, with the global providers.
-func Terms(c election.Config, opts ...Option) election.Config {
+func InstrumentElection(c election.Config, opts ...Option) election.Config {
 	var last atomic.Pointer[scope] // of the last term
 	elected, overrun := c.OnElected, c.OnOverrun
 	if elected != nil { // election.Run reports that it is missing

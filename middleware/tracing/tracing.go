@@ -22,7 +22,7 @@
 //     renewals have no span, because many leases would cause too many spans. The metric locker.lease.renewals counts
 //     all renewals.
 //   - locker.lost is the end of a lease without Unlock.
-//   - locker.term is a term of a leader; see [Terms]. It is recorded when the term is over.
+//   - locker.term is a term of a leader; see [InstrumentElection]. It is recorded when the term is over.
 //
 // locker.renew and locker.lost may happen long after the call has returned. They start new traces, with a link to
 // locker.lock. Otherwise a trace would grow for as long as a lock is held. A sampler can decide on them by their name.
@@ -53,7 +53,7 @@
 //	locker.lease.lost             {lease}       leases that ended without Unlock, or were not held when it was called
 //	locker.lease.renewals         {renewal}     renewals in the background
 //	locker.node.vote.duration     s             answers of single nodes, by name; failures have an error.type
-//	locker.term.duration          s             how long candidates led; see [Terms]
+//	locker.term.duration          s             how long candidates led; see [InstrumentElection]
 //	locker.term.active            {term}        terms now: 1 in the process that leads
 //	locker.term.overruns          {term}        leaders that have not stopped in time
 //

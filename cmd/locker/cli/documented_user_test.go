@@ -231,7 +231,7 @@ func useTick(t *testing.T, url string, servers ...*redistest.Server) {
 		l, err := config.Open(t.Context(), url)
 		require.NoError(t, err)
 		defer func() { assert.NoError(t, l.Close()) }()
-		_, err = once.Per(t.Context(), l, "job", tick, func(context.Context) error { return nil })
+		_, err = once.Do(t.Context(), l, "job", tick, func(context.Context) error { return nil })
 		require.NoError(t, err)
 		pool := semaphore.New(l, 2)
 		for _, s := range servers {

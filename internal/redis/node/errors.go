@@ -194,7 +194,7 @@ func (e *guardError) Error() string { return fmt.Sprintf("status %d of the resta
 func (e *guardError) of(n *Node) error {
 	switch e.status {
 	case script.Resting:
-		return &locker.RestingError{Node: n.name, Remaining: e.left}
+		return &locker.GracePeriodError{Node: n.name, Remaining: e.left}
 	case script.OtherGuard:
 		return fmt.Errorf("%w: %s: the restart guard of this client is for TTLs of up to %v, and that of other "+
 			"clients with the same prefix for up to %v: all must have the same", locker.ErrInvalid, n.name,

@@ -48,7 +48,7 @@ func (j job) start(t *testing.T) *instance.Process {
 }
 
 func (j job) per(ctx context.Context, l locker.Locker, f func(ctx context.Context) error) (once.Outcome, error) {
-	return once.Per(ctx, l, key, j.tick, f, once.Window(j.window), once.Skew(j.skew))
+	return once.Do(ctx, l, key, j.tick, f, once.Window(j.window), once.Skew(j.skew))
 }
 
 // lock is the name of the lock of the tick.

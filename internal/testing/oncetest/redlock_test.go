@@ -56,7 +56,7 @@ func TestInstancesOfARedlockAskAtTheSameMoment(t *testing.T) {
 				for n := range ticks {
 					tick := first.Add(time.Duration(n) * time.Minute)
 					time.Sleep(time.Until(tick))
-					outcome, err := once.Per(t.Context(), c, "report", tick, func(context.Context) error {
+					outcome, err := once.Do(t.Context(), c, "report", tick, func(context.Context) error {
 						count(ran, tick)
 						return nil
 					}, once.Window(time.Minute), once.Skew(5*time.Second))

@@ -22,7 +22,7 @@ func lead(r *recorder, s *store, opts ...tracing.Option) {
 	ctx, cancel := context.WithCancel(context.Background())
 	opts = append(opts, tracing.WithTracerProvider(r.tracers), tracing.WithMeterProvider(r.meters))
 	terms := 0
-	e := election.New(c, key, tracing.Terms(election.Config{
+	e := election.New(c, key, tracing.InstrumentElection(election.Config{
 		OnElected: func(ctx context.Context, _ election.Term) error {
 			switch terms++; terms {
 			case 1:
@@ -93,7 +93,7 @@ func TestTermsAreRecordedWhereTheLockIs(t *testing.T) {
 				l := locker.Wrap(c, tracing.New(tracing.WithTracerProvider(r.tracers), tracing.WithMeterProvider(r.meters)))
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
-				_ = election.Run(ctx, l, key, tracing.Terms(election.Config{
+				_ = election.Run(ctx, l, key, tracing.InstrumentElection(election.Config{
 					OnElected: func(context.Context, election.Term) error {
 						cancel()
 						time.Sleep(15 * time.Second) // which is an overrun
@@ -120,7 +120,7 @@ func TestTermThatPanics(t *testing.T) {
 				t.Error("the panic is gone")
 			}
 		}()
-		_ = election.Run(context.Background(), c, key, tracing.Terms(election.Config{
+		_ = election.Run(context.Background(), c, key, tracing.InstrumentElection(election.Config{
 			OnElected: func(context.Context, election.Term) error { panic(errors.New("oops")) },
 		}, tracing.WithTracerProvider(r.tracers), tracing.WithMeterProvider(r.meters),
 			tracing.WithKeyClass(func(string) string { return "orders" })))

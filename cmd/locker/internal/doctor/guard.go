@@ -27,7 +27,7 @@ func (p *checkup) guard(ctx context.Context) {
 	defer func() {
 		_, _ = p.ask(context.WithoutCancel(ctx), append(drivers.Command{"DEL"}, node.NamesOf(p.e.Prefix, key).Keys...))
 	}()
-	var resting *locker.RestingError
+	var resting *locker.GracePeriodError
 	switch {
 	case err == nil:
 		p.ok(check, "it does not rest; after a restart it will, until all locks of %v have ended", p.e.Guard)

@@ -94,7 +94,7 @@ func rests(err error) bool {
 			}
 		}
 	}
-	return errors.As(err, new(*locker.RestingError))
+	return errors.As(err, new(*locker.GracePeriodError))
 }
 
 // Text returns the text of err in one line, and without the name of the library, which note replaces by the name of the

@@ -152,7 +152,7 @@ func (c *client) apart(ctx context.Context, what, key string, err error) {
 
 // isResting reports whether err is the answer of a node that rests. With the guard, new nodes do.
 func isResting(err error) bool {
-	var resting *locker.RestingError
+	var resting *locker.GracePeriodError
 	return errors.As(err, &resting)
 }
 
