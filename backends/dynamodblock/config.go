@@ -6,21 +6,19 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
+	sdkaws "github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/smithy-go/logging"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/aws"
 	"github.com/golocker/locker/record"
 )
 
@@ -73,67 +71,67 @@ func (s *Config) check(report config.Report) {
 	case !tableRE.MatchString(s.Table):
 		report("table", errors.New("3 to 255 letters, digits, _, . and - are expected, and no ARN"))
 	}
-	if s.Endpoint != "" {
-		u, err := url.Parse(s.Endpoint)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
-			report("endpoint", errors.New("write http://host:8000 or https://host"))
-		}
-	}
-	switch {
-	case s.AccessKeyID == "" && s.SecretAccessKey != "":
-		report("access_key_id", errors.New("missing, although there is a secret_access_key"))
-	case s.AccessKeyID != "" && s.SecretAccessKey == "":
-		report("secret_access_key", errors.New("missing, although there is an access_key_id"))
-	}
+	s.account().Check(report, "http://host:8000")
 }
 
 // attempts is how many times a request is sent, unless variables of the SDK say otherwise. With more, the pauses after
 // answers that the table has no capacity would take longer than a call, whose error would then not say why.
 const attempts = 2
 
+func (s *Config) account() *aws.Account {
+	return &aws.Account{
+		Section: "dynamodb", Of: "the table", Endpoint: s.Endpoint, AccessKeyID: s.AccessKeyID,
+		Secret: s.SecretAccessKey, Function: s.credentials, Timeout: time.Duration(s.Timeout),
+	}
+}
+
 // open makes a client. It reads the variables and files of the SDK, and asks no server.
 func (s *Config) open(ctx context.Context, prefix string) (*locker.Client, error) {
-	opts := []func(*awsconfig.LoadOptions) error{
-		awsconfig.WithLogger(logging.Nop{}), // the SDK's own one prints warnings
+	account := s.account()
+	given, err := account.Credentials()
+	if err != nil {
+		return nil, err
 	}
-	if s.Region != "" {
-		opts = append(opts, awsconfig.WithRegion(s.Region))
+	var provider sdkaws.CredentialsProvider // nil: the SDK looks for credentials
+	if given != nil {
+		provider = sdkaws.CredentialsProviderFunc(func(ctx context.Context) (sdkaws.Credentials, error) {
+			id, secret, expires, err := given(ctx)
+			return sdkaws.Credentials{
+				AccessKeyID: id, SecretAccessKey: secret, CanExpire: !expires.IsZero(), Expires: expires,
+			}, err
+		})
 	}
-	switch {
-	case s.credentials != nil && s.AccessKeyID != "":
-		return nil, errors.New("dynamodb.access_key_id: there is a function for credentials, too: remove one of them")
-	case s.credentials != nil:
-		opts = append(opts, awsconfig.WithCredentialsProvider(aws.CredentialsProviderFunc(s.ask)))
-	case s.AccessKeyID != "":
-		opts = append(opts, awsconfig.WithCredentialsProvider(
-			credentials.NewStaticCredentialsProvider(s.AccessKeyID, s.SecretAccessKey.Reveal(), "")))
-	}
-	loaded, err := awsconfig.LoadDefaultConfig(ctx, opts...)
+	loaded, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithRegion(s.Region),
+		awsconfig.WithCredentialsProvider(provider), awsconfig.WithLogger(logging.Nop{})) // the SDK's own one prints warnings
 	if err != nil {
 		return nil, fmt.Errorf("dynamodb: %w", err)
 	}
-	if s.credentials == nil && s.AccessKeyID == "" {
-		loaded.Credentials = searched(loaded.Credentials)
+	if provider == nil {
+		search := loaded.Credentials
+		loaded.Credentials = sdkaws.CredentialsProviderFunc(func(ctx context.Context) (sdkaws.Credentials, error) {
+			found, err := search.Retrieve(ctx)
+			return found, aws.NotFound(err)
+		})
 	}
-	transport := s.transport(loaded)
+	connects, ok := loaded.HTTPClient.(*awshttp.BuildableClient)
+	if !ok {
+		connects = awshttp.NewBuildableClient()
+	}
+	transport := connects.WithDialerOptions(func(d *net.Dialer) { d.Timeout = account.Patience() }).GetTransport()
 	client := sdk.NewFromConfig(loaded, func(o *sdk.Options) {
 		if s.Endpoint != "" {
 			o.BaseEndpoint = &s.Endpoint
 		}
 		if o.Region == "" && o.BaseEndpoint != nil {
-			o.Region = "us-east-1" // other servers have this one unless they are told otherwise
+			o.Region = aws.DefaultRegion
 		}
 		if o.RetryMaxAttempts == 0 {
 			o.RetryMaxAttempts = attempts
 		}
-		o.HTTPClient = &http.Client{
-			Transport: &leaving{Transport: transport},
-			// A request is signed for its host.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
+		o.HTTPClient = account.Client(transport)
 	})
-	if client.Options().Region == "" {
-		return nil, errors.New("dynamodb.region: missing: give that of the table, or set AWS_REGION")
+	if err := account.CheckRegion(client.Options().Region); err != nil {
+		return nil, err
 	}
 	return record.New(&owner{NewStore(client, s.Table), transport}, record.Prefix(prefix),
 		record.Poll(time.Duration(s.Poll)), record.Timeout(time.Duration(s.Timeout))), nil
@@ -149,82 +147,4 @@ type owner struct {
 func (o *owner) Close() error {
 	o.transport.CloseIdleConnections()
 	return nil
-}
-
-// transport returns that of the SDK, which may trust the authorities of AWS_CA_BUNDLE, with other limits. A server that
-// hangs is left after half of the time that a call has, so that the SDK asks another one once more.
-func (s *Config) transport(loaded aws.Config) *http.Transport {
-	client, ok := loaded.HTTPClient.(*awshttp.BuildableClient)
-	if !ok {
-		client = awshttp.NewBuildableClient()
-	}
-	half := record.DefaultTimeout / 2
-	if s.Timeout > 0 {
-		half = time.Duration(s.Timeout) / 2
-	}
-	t := client.WithDialerOptions(func(d *net.Dialer) { d.Timeout = half }).GetTransport()
-	t.ResponseHeaderTimeout = half
-	// A request that was given up does not close a connection of HTTP/2, so that a dead one would be used again.
-	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: half, PingTimeout: half}
-	return t
-}
-
-// leaving is a transport that, when a request was not answered in time, leaves the connections that no request uses,
-// too: the network may have forgotten them all. Otherwise a lock could be lost by renewals that try one after the
-// other. A request that its caller gave up says so only if it had some time, and no other one was answered meanwhile.
-type leaving struct {
-	*http.Transport
-	answers atomic.Int64 // how many requests were answered
-}
-
-// silence is for how long nothing has to be answered until the network may have forgotten the connections. Callers
-// whose contexts end earlier learn nothing of it, and would have those of others made again.
-const silence = 100 * time.Millisecond
-
-// RoundTrip implements http.RoundTripper.
-func (l *leaving) RoundTrip(r *http.Request) (*http.Response, error) {
-	began, answers := time.Now(), l.answers.Load()
-	answer, err := l.Transport.RoundTrip(r)
-	end, bounded := r.Context().Deadline()
-	var late net.Error
-	switch {
-	case err == nil:
-		l.answers.Add(1)
-	case !errors.As(err, &late), !late.Timeout():
-	case r.Context().Err() == nil, l.answers.Load() == answers && (!bounded || end.Sub(began) >= silence):
-		l.CloseIdleConnections()
-	}
-	return answer, err
-}
-
-// keepCredentials is for how long the Client uses what the program's function for credentials has returned. Other
-// backends call it for each new connection. Here each request is signed, whichever connection takes it.
-const keepCredentials = time.Minute
-
-// ask calls the program's function for credentials. The SDK calls it once at a time.
-func (s *Config) ask(ctx context.Context) (aws.Credentials, error) {
-	ctx, cancel := context.WithTimeout(ctx, record.DefaultTimeout)
-	defer cancel()
-	id, secret, err := s.credentials(ctx)
-	if err == nil && (id == "" || secret == "") {
-		err = errors.New("the access key or its secret is empty")
-	}
-	if err != nil {
-		return aws.Credentials{}, fmt.Errorf("config.Config.Credentials: %w", err)
-	}
-	return aws.Credentials{
-		AccessKeyID: id, SecretAccessKey: secret, CanExpire: true, Expires: time.Now().Add(keepCredentials),
-	}, nil
-}
-
-// searched adds to the error of the SDK that it finds no credentials where to give them.
-func searched(by aws.CredentialsProvider) aws.CredentialsProvider {
-	return aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
-		found, err := by.Retrieve(ctx)
-		if err != nil {
-			err = fmt.Errorf("%w: give access_key_id and secret_access_key, or what AWS's SDK looks for: variables such as "+
-				"AWS_ACCESS_KEY_ID, a profile, or the role of this machine", err)
-		}
-		return found, err
-	})
 }

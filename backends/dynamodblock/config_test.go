@@ -3,7 +3,6 @@ package dynamodblock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -89,15 +88,12 @@ func TestMistakes(t *testing.T) {
 		"dynamodb://a,b":       "table: 3 to 255 letters",
 		"dynamodb://locks/key": "table: a URL has no path",
 		"dynamodb://locks?endpoint=dynamodb:8000":    "endpoint: write http://host:8000",
-		"dynamodb://locks?endpoint=localhost":        "endpoint: write http://host:8000",
-		"dynamodb://locks?endpoint=http://a:b%40h":   "endpoint: write http://host:8000",
 		"dynamodb://id:hunter2@locks":                "no username",
 		"dynamodb://locks?secret_access_key=hunter2": "unknown parameter",
 		"dynamodb://locks?regon=eu-west-1":           "did you mean region?",
 		"dynamodb://locks?region=eu-west-1&poll=5":   "poll: a number without a unit",
 		"dynamodb://locks?region=eu-west-1&ttl=1us":  "ttl: ",
 		table + "ACCESS_KEY_ID=hunter2":              "secret_access_key: missing",
-		table + "SECRET_ACCESS_KEY=hunter2":          "access_key_id: missing",
 	})
 	if _, err := config.Open(t.Context(), "dynamodb://locks"); err == nil ||
 		!strings.Contains(err.Error(), "dynamodb.region: missing: give that of the table, or set AWS_REGION") {
@@ -259,20 +255,6 @@ func TestCredentialsOfTheProgram(t *testing.T) {
 	}
 }
 
-// What the function has returned is used for a minute.
-func TestCredentialsAreKeptForAMinute(t *testing.T) {
-	t.Parallel()
-	got, err := dynamodblock.Ask(t.Context(), func(ctx context.Context) (string, string, error) {
-		if _, limited := ctx.Deadline(); !limited {
-			t.Error("the function may hang for ever")
-		}
-		return "AKIDVAULT", "hunter2", nil
-	})
-	if left := time.Until(got.Expires); err != nil || !got.CanExpire || left < 30*time.Second || left > time.Minute {
-		t.Errorf("the credentials are used for %v, %v", left, err)
-	}
-}
-
 // Errors that last until somebody does something say what to do.
 func TestErrorsSayWhatToDo(t *testing.T) {
 	t.Parallel()
@@ -383,58 +365,4 @@ func TestAServerThatComesBack(t *testing.T) {
 		t.Errorf("token %d after %d", next.Fence(), lease.Fence())
 	}
 	steady.Unlock(t, next)
-}
-
-// If the network has forgotten the connections, that costs one request, and not one for each connection.
-// A caller whose context ends soon says nothing about the network, and costs no connections of others.
-func TestForgottenConnectionsCostOneRequest(t *testing.T) {
-	t.Parallel()
-	const many = 6
-	s := dynamotest.Start(t)
-	link := s.NewLink(t)
-	l, err := config.Open(t.Context(), "dynamodb://"+newTable(t, s)+"?timeout=20s&endpoint="+link.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	try := func(key string, limit time.Duration) error {
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		defer cancel()
-		_, err := l.TryLock(ctx, key, locker.TTL(time.Hour))
-		return err
-	}
-	resume := link.Hang()
-	done := make(chan error, many)
-	for i := range many {
-		go func() { done <- try(fmt.Sprint("warm", i), time.Minute) }()
-	}
-	for link.Connections() < many {
-		<-time.After(time.Millisecond)
-	}
-	resume()
-	for range many {
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
-	}
-	resume = link.Hang()
-	if err := try("short", 10*time.Millisecond); err == nil {
-		t.Fatal("a request that hangs was answered")
-	}
-	resume()
-	for range many { // what was closed is gone by the end
-		if err := try("other", time.Minute); err != nil && !errors.Is(err, locker.ErrHeld) {
-			t.Fatal(err)
-		}
-	}
-	if n := link.Connections(); n < many-1 {
-		t.Errorf("after a request with a short context: %d connections of %d", n, many)
-	}
-	link.Strand()
-	if err := try("first", 200*time.Millisecond); err == nil {
-		t.Fatal("a request on a connection that is lost was answered")
-	}
-	if err := try("second", 15*time.Second); err != nil {
-		t.Errorf("the next request: %v", err)
-	}
 }

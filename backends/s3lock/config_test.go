@@ -13,7 +13,6 @@ import (
 	"github.com/golocker/locker/backends/s3lock"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/configtest"
-	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // who returns the access key of the last request.
@@ -59,18 +58,15 @@ func TestMistakes(t *testing.T) {
 		"s3://a,b":           "bucket: letters, digits",
 		"s3://bucket/a//b":   "folder: names with single slashes",
 		"s3://bucket/a/../b": "folder: names with single slashes",
-		"s3://bucket/" + strings.Repeat("x", 501):                                  "folder: at most 500 bytes",
-		"s3://bucket?endpoint=minio:9000":                                          "endpoint: write http://host:9000",
-		"s3://bucket?endpoint=ftp://minio":                                         "endpoint: write http://host:9000",
-		"s3://bucket?endpoint=http://a:b%40minio":                                  "endpoint: write http://host:9000",
-		"s3://id:secret@bucket":                                                    "no username",
-		"s3://bucket?secret_access_key=hunter2":                                    "unknown parameter",
-		"s3://bucket?bukket=a":                                                     "unknown parameter",
-		"s3://bucket?poll=5":                                                       "without a unit",
-		"s3://bucket?path_style=perhaps":                                           "path_style",
-		"s3://bucket/folder?timeout=1s&timeout=2s":                                 "timeout",
-		"LOCKER_BACKEND=s3 LOCKER_S3_BUCKET=b LOCKER_S3_ACCESS_KEY_ID=hunter2":     "secret_access_key: missing",
-		"LOCKER_BACKEND=s3 LOCKER_S3_BUCKET=b LOCKER_S3_SECRET_ACCESS_KEY=hunter2": "access_key_id: missing",
+		"s3://bucket/" + strings.Repeat("x", 501):                              "folder: at most 500 bytes",
+		"s3://bucket?endpoint=minio:9000":                                      "endpoint: write http://host:9000",
+		"s3://id:secret@bucket":                                                "no username",
+		"s3://bucket?secret_access_key=hunter2":                                "unknown parameter",
+		"s3://bucket?bukket=a":                                                 "unknown parameter",
+		"s3://bucket?poll=5":                                                   "without a unit",
+		"s3://bucket?path_style=perhaps":                                       "path_style",
+		"s3://bucket/folder?timeout=1s&timeout=2s":                             "timeout",
+		"LOCKER_BACKEND=s3 LOCKER_S3_BUCKET=b LOCKER_S3_ACCESS_KEY_ID=hunter2": "secret_access_key: missing",
 	})
 	if _, err := config.Open(t.Context(), "s3://bucket"); err == nil ||
 		!strings.Contains(err.Error(), "s3.region: missing: give that of the bucket, or set AWS_REGION") {
@@ -259,67 +255,5 @@ func TestCredentialsOfTheProgram(t *testing.T) {
 	own.AccessKeyID, own.SecretAccessKey = "AKID", "hunter2"
 	if _, err := c.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "s3.access_key_id") {
 		t.Errorf("credentials and a function: %v", err)
-	}
-}
-
-// What the function has returned is used for a minute.
-func TestCredentialsAreKeptForAMinute(t *testing.T) {
-	t.Parallel()
-	got, err := s3lock.Ask(t.Context(), func(ctx context.Context) (string, string, error) {
-		if _, limited := ctx.Deadline(); !limited {
-			t.Error("the function may hang for ever")
-		}
-		return "AKIDVAULT", "hunter2", nil
-	})
-	if left := time.Until(got.Expires); err != nil || !got.CanExpire || left < 30*time.Second || left > time.Minute {
-		t.Errorf("the credentials are used for %v, %v", left, err)
-	}
-}
-
-// If the network has forgotten the connections, that costs one request, and not one for each connection.
-// A caller whose context ends soon says nothing about the network, and costs no connections of others.
-func TestForgottenConnectionsCostOneRequest(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	relay := testserver.NewRelay(t, strings.TrimPrefix(s.http.URL, "http://"), func() (requests, replies testserver.Side) {
-		return testserver.Side{Read: testserver.Chunks()}, testserver.Side{Read: testserver.Chunks()}
-	})
-	l, err := config.Open(t.Context(), "s3://"+bucket+"?path_style=true&timeout=20s&endpoint=http://"+relay.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	try := func(key string, limit time.Duration) error {
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		defer cancel()
-		_, err := l.TryLock(ctx, key, locker.TTL(time.Hour))
-		return err
-	}
-	if err := try("warm", time.Minute); err != nil { // the writes of the probe have a connection each
-		t.Fatal(err)
-	}
-	many := relay.Connections()
-	if many < 4 {
-		t.Fatalf("%d connections", many)
-	}
-	resume := relay.Hang()
-	if err := try("short", 10*time.Millisecond); err == nil {
-		t.Fatal("a request that hangs was answered")
-	}
-	resume()
-	for range many { // what was closed is gone by the end
-		if err := try("other", time.Minute); err != nil && !errors.Is(err, locker.ErrHeld) {
-			t.Fatal(err)
-		}
-	}
-	if n := relay.Connections(); n < many/2 {
-		t.Errorf("after a request with a short context: %d connections of %d", n, many)
-	}
-	relay.Strand()
-	if err := try("first", 200*time.Millisecond); err == nil {
-		t.Fatal("a request on a connection that is lost was answered")
-	}
-	if err := try("second", 15*time.Second); err != nil {
-		t.Errorf("the next request: %v", err)
 	}
 }
