@@ -17,7 +17,6 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// internal/testing/adapters/lockgocron has the tests that need a store.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fleet is several instances in virtual time, which share a store, and what they have done.

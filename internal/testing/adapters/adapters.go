@@ -1,5 +1,5 @@
-// Package adapters is for the tests of adapters that need a store: each directory has those of the adapter of its name,
-// and requests those of lockhttp and lockgrpc. They are in a module of their own because go mod tidy writes into the
+// Package adapters is for the tests of adapters that need a store, or what the adapter itself does not need: each
+// directory has those of the adapter of its name. They are in a module of their own because go mod tidy writes into the
 // go.sum of a program what the tests of the packages that it uses need. Tests that need no store, or one in memory, are
 // beside the adapter.
 package adapters

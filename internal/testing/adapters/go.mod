@@ -4,14 +4,11 @@ go 1.26.0
 
 require (
 	github.com/caddyserver/certmagic v0.25.6
-	github.com/go-co-op/gocron/v2 v2.21.2
 	github.com/go-logr/logr v1.4.4
 	github.com/golang-migrate/migrate/v4 v4.20.1
 	github.com/golocker/locker v0.0.0
 	github.com/golocker/locker/adapters/lockasynq v0.0.0
 	github.com/golocker/locker/adapters/lockcertmagic v0.0.0
-	github.com/golocker/locker/adapters/lockgocron v0.0.0
-	github.com/golocker/locker/adapters/lockgrpc v0.0.0
 	github.com/golocker/locker/adapters/lockriver v0.0.0
 	github.com/golocker/locker/adapters/locktus v0.0.0
 	github.com/golocker/locker/backends/kuberneteslock v0.0.0
@@ -25,8 +22,6 @@ require (
 	github.com/tus/tusd/v2 v2.9.1
 	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.28.0
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c
-	google.golang.org/grpc v1.85.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
@@ -91,7 +86,6 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/jonboulle/clockwork v0.5.0 // indirect
 	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
 	github.com/lib/pq v1.10.9 // indirect
 	github.com/libdns/libdns v1.1.1 // indirect
@@ -99,7 +93,6 @@ require (
 	github.com/mholt/acmez/v3 v3.1.7 // indirect
 	github.com/miekg/dns v1.1.73 // indirect
 	github.com/redis/go-redis/v9 v9.22.0 // indirect
-	github.com/redis/rueidis v1.0.69 // indirect
 	github.com/riverqueue/river/riverdriver v0.51.2 // indirect
 	github.com/riverqueue/river/rivershared v0.51.2 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
