@@ -82,13 +82,15 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// The backend, under a Client and without one, in virtual time, also over nodes of which a minority is dead.
+// The backend, under a Client and without one, in virtual time, also over nodes of which a minority is out of order.
 func TestBackendConformance(t *testing.T) {
-	for _, tt := range short.Part(t, 1, []struct{ nodes, dead int }{{1, 0}, {3, 0}, {5, 2}}) {
-		t.Run(fmt.Sprintf("%d nodes, %d dead", tt.nodes, tt.dead), func(t *testing.T) {
+	for _, tt := range short.Part(t, 2, []struct{ nodes, dead, hung int }{
+		{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {5, 2, 0}, {3, 0, 1}, {5, 1, 1}, {5, 0, 2},
+	}) {
+		t.Run(fmt.Sprintf("%d nodes, %d dead, %d hung", tt.nodes, tt.dead, tt.hung), func(t *testing.T) {
 			h := conformance.Harness{
-				Bubble: virtual.Test, Verifies: true,
-				Store: func(t testing.TB) conformance.Store { return simulated(t, tt.nodes, tt.dead) },
+				Bubble: virtual.Test, Labels: true, Verifies: true, Wanted: true,
+				Store: func(t testing.TB) conformance.Store { return simulated(t, tt.nodes, tt.dead, tt.hung) },
 			}
 			conformance.RunBackend(t, h)
 			conformance.RunSemaphore(t, h)
@@ -100,9 +102,9 @@ func TestBackendConformance(t *testing.T) {
 // pastTheQuantum is how long a node that has lost its counters stays away: then the clock makes tokens grow.
 const pastTheQuantum = 100 * time.Millisecond
 
-// simulated is a store of nodes of which the first are dead, with a wire to each. Every second driver keeps to
-// deadlines.
-func simulated(t testing.TB, n, dead int) conformance.Store {
+// simulated is a store of nodes of which the first are dead and the next hang, with a wire to each. Every second driver
+// keeps to deadlines.
+func simulated(t testing.TB, n, dead, hung int) conformance.Store {
 	nodes, wires := simnode.NewNodes(n), make([]simnode.Wire, n)
 	for i := range nodes {
 		nodes[i].Deliver = wires[i].Messages
@@ -125,6 +127,8 @@ func simulated(t testing.TB, n, dead int) conformance.Store {
 				switch {
 				case i < dead:
 					ds[i] = nodes[i].Driver(simnode.Dead)
+				case i < dead+hung:
+					ds[i] = nodes[i].Driver(swallowed)
 				case i%2 == 1:
 					ds[i] = nodes[i].Driver(wires[i].DeliverInTime, simnode.Direct(func() bool { return true }))
 				default:
@@ -148,7 +152,7 @@ func simulated(t testing.TB, n, dead int) conformance.Store {
 		},
 		Left: nodes.Left,
 	}
-	if dead == 0 { // else a minority finds that it is no lock, and nobody has a quorum
+	if dead+hung == 0 { // else a minority finds that it is no lock, and nobody has a quorum
 		store.Foreign = func(key string) func() bool {
 			intact := make([]func() bool, n)
 			for i, n := range nodes {

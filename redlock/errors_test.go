@@ -284,46 +284,6 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// The reason of a node that refuses the password is given, and the password is not.
-func TestWrongPassword(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, func(t *testing.T, driver string) {
-		c := startCluster(t, 3)
-		c[1] = redistest.Start(t, "--requirepass", "secret")
-		var ds []drivers.Driver
-		for i, s := range c {
-			cfg := drivers.Config{Network: "tcp", Addr: s.Addr()}
-			if i == 1 {
-				cfg.Password = "wrong-guess"
-			}
-			d, err := drivers.Open(t.Context(), driver, cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ds = append(ds, d)
-		}
-		log := newLog()
-		l, err := redlock.New(ds, redlock.Names(c.addrs()...), redlock.Logger(log.Logger), redlock.Budget(longTimeout))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		cycle(t, l, "k") // the other two are a majority
-		c[0].Kill()
-		eventually(t, 30*time.Second, "the error gives both reasons", func() bool {
-			err = tryCycle(t.Context(), l, "k")
-			return strings.Contains(fmt.Sprint(err), "connection refused") && strings.Contains(fmt.Sprint(err), "WRONGPASS")
-		})
-		wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
-		if v := voteOf(t, err, c[1].Addr()); v.Outcome != redlock.Failed {
-			t.Errorf("vote %+v", v)
-		}
-		if text := err.Error() + log.String(); strings.Contains(text, "guess") || strings.Contains(text, "secret") {
-			t.Errorf("a password in %q", text)
-		}
-	})
-}
-
 // Values of other types under the counters of nodes stay as they are, and Bootstrap ends with its context.
 func TestNodesWithForeignCountersAndNodesThatHang(t *testing.T) {
 	t.Parallel()

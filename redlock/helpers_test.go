@@ -51,7 +51,6 @@ func eachDriver(t *testing.T, f func(t *testing.T, driver string)) {
 	sideBySide(t, short.Part(t, 1, drivers.Names()), f)
 }
 
-func isScript(args []string) bool  { return len(wire.Steps(args)) > 0 }
 func isAcquire(args []string) bool { return wire.Acquires(args) }
 func isRelease(args []string) bool { return wire.Releases(args) }
 func isRaise(args []string) bool   { return wire.Calls(args, "raise") }

@@ -22,34 +22,6 @@ func (c cluster) tombstones(t testing.TB, pattern string) (n int) {
 	return n
 }
 
-// Nobody competes, nothing fails: every attempt succeeds, and no key is left. With LOCKER_MEASURE 10,000 times.
-func TestNoOrphans(t *testing.T) {
-	t.Parallel()
-	cycles := 2000
-	if _, measure := measuring(0); measure {
-		cycles = 10000
-	}
-	c := startCluster(t, 5)
-	var wg sync.WaitGroup
-	var left atomic.Int64
-	left.Store(int64(cycles))
-	start := time.Now()
-	for g := range 6 {
-		l := c.client(t, drivers.Names()[g%3])
-		wg.Go(func() {
-			for n := 0; left.Add(-1) >= 0; n++ {
-				if err := steadyCycle(t.Context(), l, fmt.Sprint("k", g, n%10)); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	took := time.Since(start)
-	c.wantNoLocks(t)
-	t.Logf("%d cycles in %v, no key left, %d tombstones", cycles, took.Round(time.Millisecond), c.tombstones(t, "*"))
-}
-
 // contend runs eight clients, the third of them with each driver, on one key for d, and returns how many acquisitions
 // and attempts there were, how long that took, and the longest time without any.
 func contend(t *testing.T, c cluster, hung int, d time.Duration) (acquired, attempts int, took, gap time.Duration) {

@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/fault"
-	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
 )
 
@@ -57,30 +54,6 @@ func TestUnlockWhileGrantsAreUnderWay(t *testing.T) {
 		}
 		if keys := c.locks(t); len(keys) > 0 {
 			t.Errorf("left: %q", keys)
-		}
-	})
-}
-
-// A program that locks, unlocks, closes and ends leaves nothing, although a minority's grants were under way.
-func TestCloseRightAfterUnlock(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, func(t *testing.T, driver string) {
-		c := startCluster(t, 5)
-		orphans := 0
-		for n := range 20 {
-			l := c.tapped(t, driver, jitter(5*time.Millisecond))
-			if err := steadyCycle(t.Context(), l, fmt.Sprint("k", n)); err != nil {
-				t.Error(err)
-			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
-			if keys := c.locks(t); len(keys) > orphans {
-				orphans = len(keys)
-			}
-		}
-		if orphans > 0 {
-			t.Errorf("%d keys are left after 20 times: %q", orphans, c.locks(t))
 		}
 	})
 }
@@ -139,39 +112,6 @@ func TestCloseWhileInUse(t *testing.T) {
 		if len(left) > 0 {
 			t.Errorf("of attempts that failed or were released, keys and on how many nodes: %v", left)
 		}
-	})
-}
-
-// Late grants become part of the lease: it is extended and released there, too, and lives on them when others fail.
-func TestLateGrantsJoinTheLease(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, func(t *testing.T, driver string) {
-		r := newRig(t, driver, 5, 5*time.Second)
-		for _, p := range r.proxies[3:] {
-			p.Handle(func(q fault.Request) fault.Action {
-				if isAcquire(q.Args) {
-					return fault.Delay(20 * time.Millisecond)
-				}
-				return fault.Pass
-			})
-		}
-		lease := r.lockAll(t, r.client, "k", locker.NoRenewal())
-		for _, s := range r.cluster {
-			s.Cmd(t, "PEXPIRE", "lock:k", 60000)
-		}
-		eventually(t, 30*time.Second, "it is extended everywhere", func() bool {
-			if err := lease.Extend(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			return !slices.ContainsFunc(r.cluster, func(s *redistest.Server) bool { return s.PTTL(t, "lock:k") <= time.Minute })
-		})
-		r.cluster[0].Kill()
-		r.cluster[1].Kill()
-		if err := lease.Extend(t.Context()); err != nil {
-			t.Errorf("on one node of the first three and two late ones: %v", err)
-		}
-		steady.Unlock(t, lease)
-		r.cluster[2:].wantNoLocks(t)
 	})
 }
 

@@ -4,14 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/redlock"
@@ -110,62 +107,4 @@ func TestOneCommandPerNodeInVirtualTime(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The same on real servers, whose clocks go on: acquisitions count during which they were in one quantum.
-func TestOneCommandPerNode(t *testing.T) {
-	t.Parallel()
-	eachDriver(t, func(t *testing.T, driver string) {
-		r := newRig(t, driver, 5, 5*time.Second)
-		// full locks and unlocks, and returns what was sent once each node has answered both, and whether all nodes
-		// were asked within one quantum. It begins with a quantum, so that it seldom spans two.
-		full := func() (acquires, raises, all int, within bool) {
-			marks := make([]int, len(r.proxies))
-			for i, p := range r.proxies {
-				marks[i] = p.Count(nil)
-			}
-			executed := func(is func([]string) bool) {
-				t.Helper()
-				for i, p := range r.proxies {
-					p.WaitExecuted(t, func(q fault.Request) bool { return q.N > marks[i] && is(q.Args) })
-				}
-			}
-			now := quanta(time.Now())
-			eventually(t, time.Second, "another quantum", func() bool { return quanta(time.Now()) > now })
-			now = quanta(time.Now())
-			lease, err := r.client.TryLock(t.Context(), "k", locker.TTL(longTTL))
-			if err != nil {
-				t.Fatal(err)
-			}
-			executed(isAcquire)
-			within = quanta(time.Now()) == now
-			if err := lease.Unlock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			// What the one before has sent and nobody waited for, a raise or another release, may come this late.
-			its := func(is func([]string) bool) func([]string) bool {
-				return func(args []string) bool { return is(args) && strings.Contains(strings.Join(args, " "), lease.Token()) }
-			}
-			// A node is asked to release when the client knows that it granted, so the next attempt knows all counters.
-			executed(its(isRelease))
-			of := func(is func([]string) bool) int { return r.count(its(is)) }
-			return of(isAcquire), of(isRaise), of(isScript), within
-		}
-		full() // counters may differ before it
-		for proven, tries := 0, 0; proven < 5; tries++ {
-			if tries == 300 {
-				t.Fatalf("only %d of %d acquisitions were asked for within one quantum: nothing is proven", proven, tries)
-			}
-			acquires, raises, all, within := full()
-			if !within {
-				continue
-			}
-			if proven++; acquires != 5 || raises != 0 || all != 10 {
-				t.Errorf("%d commands to acquire, %d to raise, %d in all; want 5, 0, 10", acquires, raises, all)
-			}
-		}
-		if r.count(func(args []string) bool { return args[0] == "EVAL" }) > 5*4 {
-			t.Error("scripts are sent in full again and again")
-		}
-	})
 }

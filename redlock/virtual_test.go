@@ -3,7 +3,6 @@ package redlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -13,9 +12,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertrace"
@@ -26,57 +23,6 @@ import (
 func swallowed(ctx context.Context, _ []drivers.Command, _ func() []drivers.Reply) ([]drivers.Reply, error) {
 	<-ctx.Done()
 	return nil, io.EOF
-}
-
-// The suite in virtual time, over nodes of which a minority is out of order. TestBackendConformance has the other
-// numbers.
-func TestConformanceInVirtualTime(t *testing.T) {
-	for _, tt := range short.Part(t, 2, []struct{ nodes, dead, hung int }{
-		{2, 0, 0}, {4, 0, 0}, {5, 0, 0}, {3, 1, 0}, {3, 0, 1}, {5, 0, 2}, {5, 1, 1},
-	}) {
-		t.Run(fmt.Sprintf("%d nodes, %d dead, %d hung", tt.nodes, tt.dead, tt.hung), func(t *testing.T) {
-			conformance.RunLocker(t, conformance.Harness{Labels: true, Verifies: true, Wanted: true, Bubble: virtual.Test,
-				Store: func(t testing.TB) conformance.Store {
-					var w simnode.Wire
-					nodes := simnode.NewNodes(tt.nodes)
-					store := conformance.Store{
-						Client: func() locker.Locker {
-							ds := make([]drivers.Driver, tt.nodes)
-							for i, n := range nodes {
-								network := simnode.Network(w.Deliver)
-								if i < tt.dead {
-									network = simnode.Dead
-								} else if i < tt.dead+tt.hung {
-									network = swallowed
-								}
-								ds[i] = n.Driver(network)
-							}
-							c, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
-							if err != nil {
-								t.Fatal(err)
-							}
-							return c
-						},
-						Delete: func(key string) {
-							for _, n := range nodes {
-								n.Expire(func(k string) bool { return k == redlock.DefaultPrefix+key })
-							}
-						},
-						Hang: w.Hang,
-						Left: nodes.Left,
-					}
-					if tt.dead+tt.hung == 0 { // else a minority finds that it is no lock, and nobody has a quorum
-						store.Foreign = func(key string) func() bool {
-							for _, n := range nodes {
-								n.Foreign(redlock.DefaultPrefix + key)
-							}
-							return nil
-						}
-					}
-					return store
-				}})
-		})
-	}
 }
 
 // Nodes that grant late, with a counter past the token because their clocks are ahead, count when others fail.

@@ -29,7 +29,7 @@ var wantedMutants = []mutant{
 		[]killer{test("redlock", "TestRenewalsTellThatOthersWait")}},
 	{"redlock: a waiter that has the turn does not count",
 		[]patch{{"redlock/backend.go", "StartCount(ready, i, key, l.turn.on(i))", "StartInspect(ready, i, key)"}},
-		[]killer{test("redlock", "TestRenewalsTellOfTheWaiterThatHasTheTurn|TestHolderLearnsOfAWaiterThatHasTheTurn")}},
+		[]killer{test("redlock", "TestRenewalsTellOfTheWaiterThatHasTheTurn")}},
 	{"redlock: a lease is wanted because of its own turn",
 		[]patch{{"internal/redis/script/inspect.lua", "turn and turn ~= ARGV[1]", "turn"}},
 		[]killer{test("internal/redis/script", "TestWaiterThatHasTheTurnCounts"),
