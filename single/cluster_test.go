@@ -286,37 +286,3 @@ func TestMasterFails(t *testing.T) {
 		})
 	}
 }
-
-// A master of a cluster hands over to its replica, and nobody closes a connection to it. It redirects to the new one.
-func TestClientsLeaveTheFormerMasterOfACluster(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 3, true)
-	old, next := c.Masters[0], c.Replicas[0]
-	clients, keys := map[string]*locker.Client{}, map[string]string{}
-	locks := func(from string) {
-		t.Helper()
-		for name, l := range clients {
-			eventually(t, 30*time.Second, fmt.Sprintf("%s: a lock from the %s", name, from), func() bool {
-				lease, err := l.TryLock(t.Context(), keys[name])
-				return err == nil && lease.Unlock(t.Context()) == nil
-			})
-		}
-	}
-	add := func(name string, d drivers.Driver) {
-		clients[name], keys[name] = closing(t, single.New(d)), keyOn(t, c, old)
-	}
-	for name, build := range clusterBuilders {
-		add(name, build(t, c.Addrs()))
-	}
-	for _, name := range drivers.Reaching(drivers.RedisCluster) {
-		d, err := drivers.Open(t.Context(), name, drivers.Config{Cluster: c.Addrs()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		add(name+", from configuration", d)
-	}
-	locks("master")
-	c.Failover(t, next)
-	eventually(t, 30*time.Second, "the former master follows", func() bool { return !old.IsMaster() })
-	locks("former replica")
-}

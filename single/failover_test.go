@@ -3,17 +3,13 @@ package single_test
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
@@ -162,59 +158,6 @@ func TestClientsLeaveTheFormerMaster(t *testing.T) {
 				eventually(t, 30*time.Second, name+" still has its lock", func() bool {
 					return locker.Verify(t.Context(), leases[name]) == nil
 				})
-			}
-		})
-	}
-}
-
-// Clients that were there before a planned failover and clients that came after it get the same share. LOCKER_MEASURE=1
-// makes it run longer: LOCKER_MEASURE=1 go test -run TestContentionAfterAFailover -v ./single
-func TestContentionAfterAFailover(t *testing.T) {
-	d := time.Second
-	if os.Getenv("LOCKER_MEASURE") != "" {
-		d = 10 * time.Second
-	}
-	for _, name := range short.Part(t, 1, drivers.Names()) {
-		t.Run(name, func(t *testing.T) {
-			old, next, p := replicated(t)
-			var lockers []locker.Locker
-			add := func(n int) {
-				for range n {
-					lockers = append(lockers, closing(t, single.New(opened(name)(t, p.Addr()))))
-				}
-			}
-			add(2)
-			eventually(t, 30*time.Second, "both clients subscribe", func() bool {
-				contention.Run(t, lockers, "k", time.Millisecond, 300*time.Millisecond)
-				return connections(t, old) == 2
-			})
-			moveTo(t, failOver, p, old, next)
-			moved := time.Now()
-			add(4)
-			// Their first locks tell them of connections that are no more.
-			for _, l := range lockers {
-				eventually(t, 30*time.Second, "a lock from the new master", func() bool {
-					lease, err := l.TryLock(t.Context(), "another")
-					return err == nil && lease.Unlock(t.Context()) == nil
-				})
-			}
-			for connections(t, next) < len(lockers) {
-				if time.Since(moved) > time.Minute {
-					t.Fatalf("%d of %d clients subscribe to the new master", connections(t, next), len(lockers))
-				}
-				contention.Run(t, lockers, "k", time.Millisecond, 100*time.Millisecond)
-			}
-			t.Logf("all subscribe to the new master after %v", time.Since(moved).Round(100*time.Millisecond))
-			// As in TestContention.
-			var r contention.Result
-			fair := false
-			for tries := 0; tries < 8 && !fair; tries++ {
-				r = contention.Run(t, lockers, "k", time.Millisecond, d)
-				fair = r.Unfairness() <= 0.05 || slices.Max(r.Holds)-slices.Min(r.Holds) <= 2
-			}
-			t.Logf("%v: %v", r.Holds, r)
-			if !fair {
-				t.Errorf("one client's share is %.1f %% off: %v", 100*r.Unfairness(), r.Holds)
 			}
 		})
 	}

@@ -152,14 +152,3 @@ func TestCallerReturnsPromptlyFromAHungServer(t *testing.T) {
 		steady.Unlock(t, l)
 	})
 }
-
-// inTime calls f with a context that ends soon, and with longer ones until its error matches one that says what came of
-// it: on a machine that stalls a context may end before the server was asked.
-func inTime(t *testing.T, want error, f func(context.Context) error) (err error) {
-	for limit := 50 * time.Millisecond; limit < 10*time.Second && !errors.Is(err, want); limit *= 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		err = f(ctx)
-		cancel()
-	}
-	return err
-}

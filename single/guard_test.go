@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -57,16 +55,6 @@ func restOf(t *testing.T, err error) time.Duration {
 		t.Errorf("%v does not say %q", err, want)
 	}
 	return resting.Remaining
-}
-
-// evalsha counts the calls of scripts since the server was started.
-func evalsha(t *testing.T, s *redistest.Server) (n int) {
-	t.Helper()
-	m := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(s.Cmd(t, "INFO", "commandstats").(string))
-	if m != nil {
-		n, _ = strconv.Atoi(m[1])
-	}
-	return n
 }
 
 // Bootstrap ends with its context, also while the server hangs, and with every way to reach it.
@@ -164,7 +152,7 @@ func TestWaiterBearsTheRest(t *testing.T) {
 			t.Errorf("the server has rested for %v, want %v", rested, rest)
 		}
 		// Some are of the time before the connections were back.
-		if n := evalsha(t, s); n > 12 {
+		if n := roundTrips(t, s); n > 12 {
 			t.Errorf("%d calls for one lock", n)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -109,4 +110,21 @@ func nothingLeft(t *testing.T, s *redistest.Server) {
 	eventually(t, 10*time.Second, "nothing is left of the lock", func() bool {
 		return len(s.Left(t)) == 0
 	})
+}
+
+// roundTrips counts the script calls that a server has executed, from INFO commandstats.
+func roundTrips(t *testing.T, s *redistest.Server) (n int) {
+	t.Helper()
+	for line := range strings.Lines(s.Cmd(t, "INFO", "commandstats").(string)) {
+		name, stats, _ := strings.Cut(line, ":calls=")
+		if name == "cmdstat_evalsha" || name == "cmdstat_eval" {
+			calls, _, _ := strings.Cut(stats, ",")
+			c, err := strconv.Atoi(calls)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += c
+		}
+	}
+	return n
 }

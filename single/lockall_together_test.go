@@ -99,62 +99,6 @@ func TestLockAllWithAGuard(t *testing.T) {
 	})
 }
 
-// While the slot of several locks migrates, they cannot be acquired. The call waits until the slot has arrived.
-func TestLockAllWaitsForASlotThatMigrates(t *testing.T) {
-	onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
-		if !c.Masters[0].Knows(t, "ssubscribe") {
-			return // before Redis 7, or rather before 6.2, INFO does not count errors
-		}
-		tag := "{" + single.DefaultPrefix + keyOn(t, c, c.Masters[0]) + "}"
-		keys := []string{tag + "a", tag + "b"}
-		l := build(single.Timeout(time.Minute)) // in half of it, a slot arrives on any machine
-		m := c.Move(t, c.Slot(t, single.DefaultPrefix+keys[0]), c.Masters[1])
-		for m.Key() { // its keys are at the new server, and those that do not exist are nowhere
-		}
-		before, done := refusals(t, c, "TRYAGAIN"), make(chan error, 1)
-		go func() {
-			lease, err := locker.TryLockAll(t.Context(), l, keys, locker.TTL(time.Hour))
-			if err == nil {
-				_ = lease.Unlock(t.Context())
-			}
-			done <- err
-		}()
-		eventually(t, 30*time.Second, "it is refused", func() bool { return refusals(t, c, "TRYAGAIN") > before+1 })
-		select {
-		case err := <-done:
-			t.Errorf("it returned while the slot migrated: %v", err)
-		default:
-			m.Finish()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
-// Locks on several servers of a cluster are acquired one after the other. If one is held, the others are released.
-func TestLockAllOverSeveralSlots(t *testing.T) {
-	onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
-		l, keys := build(), []string{keyOn(t, c, c.Masters[0]), keyOn(t, c, c.Masters[1]), keyOn(t, c, c.Masters[2])}
-		for i, key := range keys {
-			held, err := l.TryLock(t.Context(), key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = locker.TryLockAll(t.Context(), l, keys)
-			wantErr(t, err, locker.ErrHeld)
-			about(t, err, key)
-			unlockAll(t, held)
-			for j, other := range keys {
-				if i != j {
-					free(t, c.Masters[j], other)
-				}
-			}
-		}
-		unlockAll(t, lockAll(t, l, keys...))
-	})
-}
-
 // The user of the documentation acquires several locks in one step. Without the right to one of the keys or commands,
 // nothing is acquired, and the error says which key, or that locker doctor names the command.
 func TestLockAllByRights(t *testing.T) {

@@ -200,36 +200,3 @@ func TestFailoverBySentinel(t *testing.T) {
 		})
 	}
 }
-
-// The sentinels name another master, and say nothing of it. The former one lives on as a replica, and nobody closes its
-// connections.
-func TestClientsLeaveTheFormerMasterOfASentinel(t *testing.T) {
-	t.Parallel()
-	master := redistest.Start(t, "--repl-diskless-sync-delay", "0")
-	replica := redistest.StartReplica(t, master)
-	sentinel := redistest.StartSentinel(t, master, replica)
-	clients := map[string]*locker.Client{}
-	locks := func(from string) {
-		t.Helper()
-		for name, l := range clients {
-			eventually(t, 30*time.Second, fmt.Sprintf("%s: a lock from the %s", name, from), func() bool {
-				lease, err := l.TryLock(t.Context(), name)
-				return err == nil && lease.Unlock(t.Context()) == nil
-			})
-		}
-	}
-	for name, build := range sentinelBuilders {
-		if name != "rueidis" && name != "valkey" { // a user's client follows only what a sentinel says of its own accord
-			clients[name] = closing(t, single.New(build(t, sentinel.Addr())))
-		}
-	}
-	locks("master")
-	sentinel.Cmd(t, "SENTINEL", "REMOVE", redistest.SentinelMaster)
-	swap(t, master, replica)
-	host, port, _ := strings.Cut(replica.Addr(), ":")
-	sentinel.Cmd(t, "SENTINEL", "MONITOR", redistest.SentinelMaster, host, port, 1)
-	locks("former replica")
-	if !replica.IsMaster() {
-		t.Error("the sentinel has intervened")
-	}
-}

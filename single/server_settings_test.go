@@ -37,28 +37,6 @@ func TestSettingsAreWarnedOfOnce(t *testing.T) {
 	})
 }
 
-// New does not wait for a server that is silent, and neither does Close.
-func TestLookAtASilentServer(t *testing.T) {
-	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		s := redistest.Start(t)
-		d := build(t, s.Addr())
-		s.Pause()
-		defer s.Resume()
-		log := redistest.NewLog()
-		start := time.Now()
-		l := single.New(d, single.Logger(log.Logger), single.Timeout(time.Minute))
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(start); took > 30*time.Second {
-			t.Errorf("it took %v", took)
-		}
-		if log.String() != "" {
-			t.Errorf("warned of %s", log)
-		}
-	})
-}
-
 // unasked fails the test if it is asked.
 type unasked struct{ t *testing.T }
 

@@ -62,14 +62,12 @@ var all = []trial{
 		"backends/postgreslock", "-v -parallel 4 -run TestOneServer/LateCommits .", "LOCKER_LATE_COMMITS", "10000", ""},
 	{"nats-leaders", "leaders of a bucket in NATS are killed under load, each with a holder; five seconds each",
 		"backends/natslock", "-v -run TestFaults .", "LOCKER_NATS_LEADERS", "60", ""},
-	{"crowd", "16 workers lock random subsets of 8 keys, in virtual time, on Redis, and a tenth of it on Redlock",
-		".", "-v -run TestCrowd . ./single ./redlock", "LOCKER_CROWD", "100000", ""},
+	{"crowd", "16 workers lock random subsets of 8 keys, in virtual time and on Redis",
+		".", "-v -run TestCrowd . ./single", "LOCKER_CROWD", "100000", ""},
 	{"tokens", "Redlock's tokens over that many acquisitions under faults, on simulated nodes",
 		".", "-v -run TestTokensUnderFaults ./redlock", "LOCKER_ACQUISITIONS", "100000", ""},
 	{"outage", "what 200 callers that retry do to servers that are killed or stopped for that long",
 		".", "-v -run TestOutageOfRealServers ./middleware", "LOCKER_MEASURE", "30s", ""},
-	{"leases", "what 10,000 held leases cost with each driver, for that long",
-		".", "-v -run TestTenThousandLeases ./single", "LOCKER_MEASURE", "60s", ""},
 }
 
 // needs has what trials need beside Redis and PostgreSQL, by their names.
