@@ -10,7 +10,7 @@ MODULES = $(filter-out $(if $(FULL),,./internal/testing/apiserver), \
 	$(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort))
 
 # Modules whose tests belong to make test-all, besides the library's and those of adapters. Those of the benchmarks and
-# of internal/testing/trials/everystore, except its elections, belong to make test-long, and package examples tests the
+# of internal/testing/trials/everystore, except its soaks, belong to make test-long, and package examples tests the
 # programs of examples. The longest modules come first, and the command, whose tests are of real time, does not begin
 # beside the trials, which take much of the processors.
 TESTED = internal/testing/trials backends/natslock backends/etcdlock cmd/locker drivers/valkeydriver backends/postgreslock \
@@ -50,10 +50,10 @@ test: ## the library's tests, on Redis servers, in memory and in files; of matri
 
 test-all: servers ## make test, and the tests of all other modules on all stores
 	@$(MAKE) --no-print-directory compiled
-	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) $(ADAPTERS:%=%.short) elections.short \
+	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) $(ADAPTERS:%=%.short) soaks.short \
 		programs allocations.short
 
-.PHONY: programs servers compiled library.short elections.short allocations.short $(TESTED:%=%.short) $(ADAPTERS:%=%.short)
+.PHONY: programs servers compiled library.short soaks.short allocations.short $(TESTED:%=%.short) $(ADAPTERS:%=%.short)
 servers: # that the tests of all stores start
 	@for s in redis postgres node mariadb; do scripts/need-$$s.sh || exit 1; done
 # Beside compilers, which keep both processors busy for minutes in a new clone, tests become late. Under the race
@@ -67,8 +67,8 @@ library.short: # the longest packages first, without what allocations.short meas
 		./drivers/rueidisdriver ./...
 programs: # those of examples that are modules, which make test does not compile
 	$(GOTEST) -vet=off -shuffle=on -parallel 8 -timeout 15m ./examples
-elections.short: # on few stores
-	$(GOTEST) -C internal/testing/trials/everystore $(SHORT) -p 1 ./stored ./elections ./soak
+soaks.short: # on few stores
+	$(GOTEST) -C internal/testing/trials/everystore $(SHORT) -p 1 ./stored ./soak
 allocations.short: # with garbage collected as usual
 	GOGC=100 $(GOTEST) -vet=off -count=1 -run '^TestAllocationsOf' ./redlock ./single
 $(TESTED:%=%.short) $(ADAPTERS:%=%.short): %.short: # the tests of one module
@@ -88,7 +88,7 @@ RACED = $(filter-out $(TRIALS) $(OUTSIDE),$(TESTED)) $(ADAPTERS)
 test-long: servers ## all tests under the race detector, with each driver, the newest dependencies, benchmarks; FULL=1
 	@$(MAKE) --no-print-directory compiled RACE=-race
 	@$(MAKE) --no-print-directory -j 2 $(DRIVERS:%=%.long) rest.long whole.long \
-		$(patsubst %,%.long,$(RACED)) everystore.long elections.short processors.long newest.long
+		$(patsubst %,%.long,$(RACED)) everystore.long soaks.short processors.long newest.long
 	@$(MAKE) --no-print-directory trials.long bench-smoke
 
 .PHONY: $(DRIVERS:%=%.long) rest.long whole.long $(RACED:%=%.long) trials.long everystore.long processors.long newest.long

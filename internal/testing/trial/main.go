@@ -44,7 +44,7 @@ var all = []trial{
 	{"sentinel", "failovers of a master by its sentinels, with each driver that follows them; three seconds each",
 		trials, "-v ./sentinel", "LOCKER_SENTINEL", "300", ""},
 	{"elections", "terms of five candidates in processes, on each store, leaders ended in all ways; an hour and more",
-		everystore, "-v -run TestElections ./elections", "LOCKER_ELECTIONS", "1000", ""},
+		everystore, "-v -run TestElections ./soak", "LOCKER_ELECTIONS", "1000", "LOCKER_SOAK_ONLY"},
 	{"soak", "five processes contend on each store while processes, servers and networks fail; an outside judge",
 		everystore, "-v -run TestSoak ./soak", "LOCKER_SOAK", "10m", "LOCKER_SOAK_ONLY"},
 	{"records", "the same of six processes on each store of records, where requests are also late and repeated, " +

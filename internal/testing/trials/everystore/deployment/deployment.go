@@ -24,7 +24,7 @@ import (
 // Deployment is a kind of store.
 type Deployment struct {
 	Name string
-	// Start starts its servers, until the test ends. It is nil if the store is in memory.
+	// Start starts its servers, until the test ends.
 	Start func(testing.TB) *Store
 	// Light says that it needs no server that has to be installed.
 	Light bool
@@ -47,9 +47,8 @@ type Server struct {
 	Forget  func() // deletes all its data; nil unless it is a Redis
 }
 
-// All has the stores that know locks, in the order of reports. [Records] has the others.
+// All has the stores that know locks and that processes share, in the order of reports. [Records] has the others.
 var All = []Deployment{
-	{Name: "memory"},
 	onRedis("goredis", 1), onRedis("redigo", 1), onRedis("rueidis", 1), onRedis("valkey", 1),
 	onRedis("goredis", 3), onRedis("redigo", 3), onRedis("rueidis", 3), onRedis("valkey", 3),
 	{Name: "etcd, 3 members", Start: startEtcd},

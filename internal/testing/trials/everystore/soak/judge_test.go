@@ -15,6 +15,8 @@ const (
 	has      = "has"      // it has a lease, with its token; the call began at a time
 	relies   = "relies"   // it relied on the lease at this time
 	verified = "verified" // a Verify that began at this time succeeded
+	waits    = "waits"    // it waits for others to go
+	goesOn   = "goes on"  // the work of a leader has not ended although the lease has
 )
 
 // kind says which kind of lock a lease is for.
@@ -58,6 +60,7 @@ type span struct {
 	word              // has
 	who         int   // the process
 	last        int64 // when its holder last relied on it; 0: never
+	times       int   // how often it did
 	certificate int64 // the start of its last successful Verify; 0: none
 }
 
@@ -89,11 +92,17 @@ type judge struct {
 	spans  map[string]*span   // by lease
 	bounds map[string][]bound // of permits, by key
 	open   map[string]call    // by name
-	wrong  []string
+	newest map[string]*span   // the lease with the greatest token that was relied on, by key
+	// waiting has the processes that wait for others to go, since when.
+	waiting map[int]time.Time
+	wrong   []string
 }
 
 func newJudge() *judge {
-	return &judge{spans: map[string]*span{}, bounds: map[string][]bound{}, open: map[string]call{}}
+	return &judge{
+		spans: map[string]*span{}, bounds: map[string][]bound{}, open: map[string]call{}, newest: map[string]*span{},
+		waiting: map[int]time.Time{},
+	}
 }
 
 func (j *judge) hear(who int, w word) {
@@ -106,10 +115,19 @@ func (j *judge) hear(who int, w word) {
 		delete(j.open, w.Lease)
 	case has:
 		j.spans[w.Lease+w.Key] = &span{word: w, who: who}
+		delete(j.waiting, who)
 	case relies:
-		j.spans[w.Lease+w.Key].last = w.At
+		s := j.spans[w.Lease+w.Key]
+		s.last, s.times = w.At, s.times+1
+		if other := j.newest[w.Key]; other == nil || s.Fence > other.Fence {
+			j.newest[w.Key] = s
+		}
 	case verified:
 		j.spans[w.Lease+w.Key].certificate = w.At
+	case waits:
+		j.waiting[who] = time.Now()
+	case goesOn:
+		j.wrong = append(j.wrong, fmt.Sprintf("process %d goes on to lead after the end of %s", who, w.Lease))
 	}
 }
 

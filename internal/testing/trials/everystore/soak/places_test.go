@@ -51,7 +51,7 @@ func newGoal(t *testing.T) goal {
 // call returns, and nothing is left behind.
 func TestPlaces(t *testing.T) {
 	g := newGoal(t)
-	onStores(t, g.all, func(tr *trial) {
+	onStores(t, 1, g.all, func(tr *trial) {
 		tr.boundPlaces()
 		began := time.Now()
 		mixed := 10
@@ -164,7 +164,7 @@ func allFree(ctx context.Context, l locker.Locker, locks []string) error {
 // are never more than 3.
 func TestPlacesWhileLimitsChange(t *testing.T) {
 	g := newGoal(t)
-	onStores(t, g.all, func(tr *trial) {
+	onStores(t, 1, g.all, func(tr *trial) {
 		processes, rounds := 4, 1
 		if g.all {
 			processes, rounds = 16, 3

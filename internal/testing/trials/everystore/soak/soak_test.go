@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,22 +37,26 @@ const (
 	onlyEnv = "LOCKER_SOAK_ONLY"
 )
 
-// onStores calls f for each store that several processes can have, and for more of them, or for one.
-func onStores(t *testing.T, all bool, f func(tr *trial), more ...deployment.Deployment) {
-	guarded := deployment.Guarded(ttl)
-	for _, d := range append(append(slices.Clone(deployment.All), guarded), more...) {
-		switch {
-		case d.Start == nil, !strings.Contains(d.Name, os.Getenv(onlyEnv)):
-			continue // the memory is not for several processes
-		case !all && d.Name != "single, goredis":
+// onStores calls f for each store that several processes can have, and for more of them, or for one. So many of them
+// run at once.
+func onStores(t *testing.T, beside int, all bool, f func(tr *trial), more ...deployment.Deployment) {
+	guarded, gate := deployment.Guarded(ttl), make(chan struct{}, beside)
+	var running sync.WaitGroup
+	for _, d := range slices.Concat(deployment.All, []deployment.Deployment{guarded}, more) {
+		if !strings.Contains(d.Name, os.Getenv(onlyEnv)) || !all && d.Name != "single, goredis" {
 			continue
 		}
-		t.Run(d.Name, func(t *testing.T) {
-			tr := newTrial(t, d)
-			tr.forgets = d.Name == guarded.Name
-			f(tr)
+		gate <- struct{}{}
+		running.Go(func() {
+			defer func() { <-gate }()
+			t.Run(d.Name, func(t *testing.T) {
+				tr := newTrial(t, d)
+				tr.forgets = d.Name == guarded.Name
+				f(tr)
+			})
 		})
 	}
+	running.Wait()
 }
 
 // Whatever happens to processes, servers and networks, no two hold a lock at once, tokens grow, certificates are true,
@@ -64,7 +69,7 @@ func TestSoak(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	onStores(t, all != "", func(tr *trial) {
+	onStores(t, 1, all != "", func(tr *trial) {
 		tr.begin(5, plan{Work: ofLocks})
 		end := time.Now().Add(duration)
 		tr.disturb(func() bool { return !time.Now().Before(end) })

@@ -44,14 +44,21 @@ type trial struct {
 }
 
 func newTrial(t *testing.T, d deployment.Deployment) *trial {
-	return &trial{T: t, of: d, judge: newJudge(), store: d.Start(t), others: map[int]bool{}}
+	return (&trial{T: t, of: d, store: d.Start(t)}).beside()
+}
+
+// beside returns a trial of other processes on the same servers.
+func (tr *trial) beside() *trial {
+	return &trial{
+		T: tr.T, of: tr.of, store: tr.store, judge: newJudge(), others: map[int]bool{}, faults: map[string]int{},
+	}
 }
 
 // process is a worker and its ways to the servers.
 type process struct {
 	plan
 	cmd    *exec.Cmd
-	stdin  io.Closer
+	stdin  io.WriteCloser
 	relays []*testserver.Relay
 	heard  sync.WaitGroup
 	killed atomic.Bool
@@ -59,7 +66,6 @@ type process struct {
 
 // begin starts n processes with one plan.
 func (tr *trial) begin(n int, p plan) {
-	tr.faults = map[string]int{}
 	for range n {
 		var relays []*testserver.Relay
 		p.URL, relays = tr.store.Connect(tr.T)
@@ -76,51 +82,76 @@ func (tr *trial) disturb(over func() bool) {
 	}
 }
 
-// fault breaks something, and mends it.
-func (tr *trial) fault() {
-	i := rand.IntN(len(tr.all))
-	p, d := tr.all[i], 100*time.Millisecond+rand.N(2*ttl)
-	kinds := []string{"SIGKILL", "SIGSTOP"}
-	var server deployment.Server
-	if n := len(tr.store.Servers); n > 0 {
-		server = tr.store.Servers[rand.IntN(n)]
-		kinds = append(kinds, "server restarted", "server stopped", "connections cut", "connections hang", "cut off")
-	}
-	if tr.forgets {
-		kinds = append(kinds, "server forgets")
-	}
-	kind := kinds[rand.IntN(len(kinds))]
-	tr.faults[kind]++
-	began := now()
-	defer func() { tr.outages = append(tr.outages, stretch{began, now()}) }()
-	switch kind {
-	case "SIGKILL":
-		tr.replace(i, p.plan, true)
-	case "SIGSTOP":
-		_ = p.cmd.Process.Signal(syscall.SIGSTOP)
-		<-time.After(d)
-		_ = p.cmd.Process.Signal(syscall.SIGCONT)
-	case "server restarted":
-		server.Restart()
-	case "server stopped":
+// kinds are the faults, by name. Each hits the i-th process, or its ways to the servers, or a server. What lasts lasts
+// for as long as the call of meanwhile.
+var kinds = []struct {
+	name string
+	// possible: nil if it always is.
+	possible func(tr *trial) bool
+	hit      func(tr *trial, i int, meanwhile func())
+}{
+	{"SIGKILL", nil, func(tr *trial, i int, _ func()) { tr.replace(i, tr.all[i].plan, true) }},
+	{"SIGSTOP", nil, func(tr *trial, i int, meanwhile func()) {
+		_ = tr.all[i].cmd.Process.Signal(syscall.SIGSTOP)
+		defer func() { _ = tr.all[i].cmd.Process.Signal(syscall.SIGCONT) }()
+		meanwhile()
+	}},
+	{"server restarted", (*trial).hasServers, func(tr *trial, _ int, _ func()) { tr.server().Restart() }},
+	{"server stopped", (*trial).hasServers, func(tr *trial, _ int, meanwhile func()) {
+		server := tr.server()
 		server.Pause()
-		<-time.After(d)
-		server.Resume()
-	case "connections cut":
-		for _, r := range p.relays {
+		defer server.Resume()
+		meanwhile()
+	}},
+	{"connections cut", (*trial).hasServers, func(tr *trial, i int, _ func()) {
+		for _, r := range tr.all[i].relays {
 			r.Cut()
 		}
-	case "connections hang":
-		resume := p.relays[rand.IntN(len(p.relays))].Hang()
-		<-time.After(d)
-		resume()
-	case "cut off":
-		for _, r := range p.relays {
+	}},
+	{"connections hang", (*trial).hasServers, func(tr *trial, i int, meanwhile func()) {
+		ways := tr.all[i].relays
+		defer ways[rand.IntN(len(ways))].Hang()()
+		meanwhile()
+	}},
+	{"cut off", (*trial).hasServers, func(tr *trial, i int, meanwhile func()) {
+		for _, r := range tr.all[i].relays {
 			defer r.Down()()
 		}
-		<-time.After(d)
-	case "server forgets":
-		server.Forget()
+		meanwhile()
+	}},
+	{"server forgets", func(tr *trial) bool { return tr.forgets }, func(tr *trial, _ int, _ func()) {
+		tr.server().Forget()
+	}},
+}
+
+func (tr *trial) hasServers() bool { return len(tr.store.Servers) > 0 }
+
+func (tr *trial) server() deployment.Server {
+	return tr.store.Servers[rand.IntN(len(tr.store.Servers))]
+}
+
+// fault breaks something, and mends it.
+func (tr *trial) fault() {
+	d := 100*time.Millisecond + rand.N(2*ttl)
+	for {
+		k := kinds[rand.IntN(len(kinds))]
+		if k.possible != nil && !k.possible(tr) {
+			continue
+		}
+		began := now()
+		tr.hit(k.name, rand.IntN(len(tr.all)), func() { <-time.After(d) })
+		tr.outages = append(tr.outages, stretch{began, now()})
+		return
+	}
+}
+
+// hit lets a kind of fault hit the i-th process.
+func (tr *trial) hit(kind string, i int, meanwhile func()) {
+	tr.faults[kind]++
+	for _, k := range kinds {
+		if k.name == kind {
+			k.hit(tr, i, meanwhile)
+		}
 	}
 }
 
@@ -178,6 +209,9 @@ func (tr *trial) stop(p *process) {
 	p.heard.Wait()
 	over.Stop()
 }
+
+// tell has a process execute a line.
+func (p *process) tell(line string) { _, _ = io.WriteString(p.stdin, line+"\n") }
 
 // end stops all processes.
 func (tr *trial) end() {

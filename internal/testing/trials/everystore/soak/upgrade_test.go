@@ -50,7 +50,7 @@ func TestUpgrade(t *testing.T) {
 		}
 		other, commit = build(t)
 	}
-	onStores(t, text != "", func(tr *trial) {
+	onStores(t, 1, text != "", func(tr *trial) {
 		if tr.of.Name == stopped && commit == unreleased {
 			tr.Log("programs of that time have to be stopped first")
 			return

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -29,7 +30,8 @@ type plan struct {
 	// Mixed is of how many calls for readers and writers four may write and two write, if Work is ofPlaces.
 	Mixed int
 
-	program string // of the worker; empty: this one
+	program string        // of the worker; empty: this one
+	resign  chan struct{} // in the worker: the leader is to hand on
 }
 
 // work is what a process does.
@@ -40,6 +42,8 @@ const (
 	ofPlaces work = "places" // permits, readers and writers
 	ofLimits work = "limits" // permits of one key
 	ofHolds  work = "holds"  // locks that are held for long
+	ofTerms  work = "terms"  // an election
+	ofTurns  work = "turns"  // a lock that is handed on as in an election
 )
 
 // callers returns what the goroutines of a process do, by Client. Those of one Client hand locks over to each other,
@@ -53,10 +57,13 @@ func (p plan) callers() [][]func(w *worker, ctx context.Context) {
 		)}
 	case ofLimits:
 		return [][]func(w *worker, ctx context.Context){{(*worker).limited, (*worker).limited}}
-	}
-	if p.Work == ofHolds {
+	case ofHolds:
 		return [][]func(w *worker, ctx context.Context){slices.Repeat(
 			[]func(w *worker, ctx context.Context){(*worker).holds}, 4)}
+	case ofTerms:
+		return [][]func(w *worker, ctx context.Context){{(*worker).campaigns}}
+	case ofTurns:
+		return [][]func(w *worker, ctx context.Context){{(*worker).takesTurns}}
 	}
 	locks := (*worker).locks
 	return [][]func(w *worker, ctx context.Context){{locks}, {locks, locks, locks, locks}}
@@ -73,6 +80,12 @@ const (
 
 var keys = []string{"a", "b", "c"}
 
+// What a process is told, beside the end of stdin.
+const (
+	resign = "resign" // hand on what it leads
+	leave  = "leave"  // end what it does, but not the process
+)
+
 // worker is one goroutine of a process.
 type worker struct {
 	plan
@@ -85,19 +98,33 @@ type worker struct {
 	say  func(word)
 }
 
-// workHere is the main function of a worker. It ends when stdin is closed.
+// workHere is the main function of a worker. It executes the lines of stdin, and ends when stdin is closed.
 func workHere() {
 	var p plan
 	if err := json.Unmarshal([]byte(os.Getenv(planEnv)), &p); err != nil {
 		panic(err)
 	}
+	p.resign = make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(context.Background())
+	closed := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
+		defer close(closed)
+		defer cancel()
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			switch in.Text() {
+			case resign:
+				select {
+				case p.resign <- struct{}{}:
+				default:
+				}
+			case leave:
+				cancel()
+			}
+		}
 	}()
 	say, flush := speaker(os.Stdout)
 	defer flush()
+	defer func() { <-closed }()
 	var all sync.WaitGroup
 	for i, callers := range p.callers() {
 		all.Go(func() { p.share(ctx, fmt.Sprint(i), callers, say) })
