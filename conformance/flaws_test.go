@@ -46,7 +46,7 @@ var storeFlaws = []flaw{
 			return left
 		}
 	}},
-	{name: "the counter has seven bits", fails: []string{"FenceGrows", "TokensAreRaised", "CallersShareALock"},
+	{name: "the counter has seven bits", fails: []string{"FenceGrows", "TokensAreRaised"},
 		store: func(s *store) {
 			first := uint64(time.Now().UnixMicro())
 			s.tokens(func(fence uint64, _ grant) uint64 { return (fence - first) % 128 })
@@ -79,8 +79,31 @@ var storeFlaws = []flaw{
 			return fence - base
 		})
 	}},
-	{name: "declares no tokens but has them", fails: []string{"FenceGrows"},
-		change: func(h *Harness) { h.Unfenced = true }},
+	{name: "has tokens, and does not state them", fails: []string{"FenceGrows"},
+		store: func(s *store) { s.can.Tokens = false }},
+	{name: "has labels, and does not state them", fails: []string{"LabelNamesTheHolder"},
+		store: func(s *store) { s.can.Labels = false }},
+	{name: "tells that others wait, and does not state it", fails: []string{"WantedTells"},
+		store: func(s *store) { s.can.AnswersWanted = false }},
+	{name: "grants several tokens, and does not state it", fails: []string{"NoMoreTokensThanAsked"},
+		store: func(s *store) { s.can.Blocks = false }},
+	{name: "states that it grants several tokens, and does not", fails: []string{"NoMoreTokensThanAsked"},
+		store: (*store).grantsOneToken},
+	{name: "states that it counts time, and waits until somebody looks", fails: []string{"ExpiryFrees"},
+		store: func(s *store) {
+			acquire, seen := s.acquire, map[string]bool{} // by token
+			s.acquire = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
+				g, first := s.of(req.Key), false
+				s.with(func() {
+					first = req.Key == "unseen" && g.expired() && !seen[g.Token]
+					seen[g.Token] = true
+				})
+				if first {
+					return backend.Grant{}, &locker.HeldError{}
+				}
+				return acquire(ctx, req)
+			}
+		}},
 	{name: "expires early", fails: []string{"UntilIsConservative", "TTLIsKept"}, role: polls, store: func(s *store) {
 		acquire := s.acquire
 		s.acquire = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
@@ -423,7 +446,7 @@ var storeFlaws = []flaw{
 			return queue(ctx, req)
 		}
 	}},
-	{name: "declares an order but has none", fails: []string{"ServedInOrder"}, store: func(s *store) {
+	{name: "states an order but has none", fails: []string{"ServedInOrder"}, store: func(s *store) {
 		queue, slow := s.queue, false
 		s.queue = func(ctx context.Context, req backend.Request) (backend.Grant, error) {
 			if s.of(req.Key).held() {

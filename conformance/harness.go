@@ -12,8 +12,10 @@ import (
 	"github.com/golocker/locker/backend"
 )
 
-// Harness describes the store of locks under test for [RunBackend] and [RunLocker], and for [RunSemaphore] and
-// [RunRWLock]: how to build it, and what it supports.
+// Harness describes how to build the store of locks under test for [RunBackend], [RunLocker], [RunSemaphore] and
+// [RunRWLock]. What the store can do it states itself, by its [backend.Capabilities]. A Locker that wraps others states
+// what they state, if it has a method Unwrap; another one is a [backend.Capable]. The suites check what is stated, skip
+// what is not, and check that nobody sees what is not stated, as far as that can be seen: tokens, for example.
 type Harness struct {
 	// Store makes an empty store of locks. It is required. It is called once per property, in the property's bubble if
 	// there is one. The suite closes the Backends and Lockers; Store registers everything else that has to be closed
@@ -34,48 +36,14 @@ type Harness struct {
 	// TTL that is no multiple is rounded up. 0 means that the store counts in milliseconds or smaller units.
 	Granularity time.Duration
 
-	// Unfenced declares that the store issues no fencing tokens. The token of every grant must then be 0.
-	Unfenced bool
-
-	// FIFO declares that clients acquire a lock in the order in which they began to wait for it. A client may give it to
-	// further callers of its own before, see [locker.NoLocalHandover]. If it is false, the properties ServedInOrder and
-	// CallersShareWithOthers are skipped.
-	FIFO bool
-
-	// Labels declares that the store keeps the labels of holders, see [locker.Label]. If it is false, the property
-	// LabelNamesTheHolder is skipped.
-	Labels bool
-
-	// Verifies declares that leases can be verified, see [locker.Verify]. If it is false, the properties VerifyProves
-	// and VerifyChangesNothing are skipped.
-	Verifies bool
-
-	// Wanted declares that the store tells holders that others wait, with the answer to an Extend at the latest; see
-	// [locker.Wanted]. If it is false, the properties WantedTells, WantedIsTrue, PermitsAreWanted and
-	// ReadersAndWritersAreWanted are skipped.
-	Wanted bool
-
-	// Steps declares that several locks that are free and share a hash slot are acquired in one step: the Lockers are
-	// [locker.ManyLocker]s, and a backend is a [backend.ManyAcquirer]. If it is false, the property ManyInOneStep is
-	// skipped.
-	Steps bool
-
-	// Some declares that some of several locks that share a hash slot are acquired in one step, if nobody holds or waits
-	// for a gate: a backend states [backend.Capabilities].Some. If it is false, the Lockers may say that they cannot.
-	Some bool
-
 	// Retries declares that the Lockers of Store.Client repeat failed requests, as middleware/retry does. The TTL of a
 	// lease may then count from a later request. If it is true, the property LatencyCounts is skipped.
 	Retries bool
 
-	// Semaphore makes a semaphore with n permits from a Locker of the store, for [RunSemaphore]. Each call acquires weight
-	// permits. If the leases have a method Slots, as a Permit of package semaphore has, the suite checks the numbers of
-	// the permits. If Semaphore is nil, it is that of package semaphore.
-	Semaphore func(l locker.Locker, n, weight int) locker.Locker
-
-	// RWLock makes a lock for readers and writers from a Locker of the store, for [RunRWLock]. If it is nil, it is that of
-	// package rwlock.
-	RWLock func(l locker.Locker) RWLock
+	// semaphore and rwLock make what RunSemaphore and RunRWLock check, of a Locker of the store. nil: packages semaphore
+	// and rwlock do.
+	semaphore func(l locker.Locker, n, weight int) locker.Locker
+	rwLock    func(l locker.Locker) rwLock
 }
 
 // Store is one store of locks that several processes share. Open or Client is required. The other functions inject
@@ -159,28 +127,29 @@ func backends(t testing.TB, h Harness, n int) ([]backend.Backend, Store) {
 			closeAtTheEnd(t, c)
 		}
 	}
-	h.stated(t, bs[0])
 	return bs, s
 }
 
-// stated checks that a Backend states what the harness declares: users of the store rely on that.
-func (h Harness) stated(t testing.TB, b backend.Backend) {
+// can returns what the store of a Locker states.
+func can(l locker.Locker) backend.Capabilities {
+	if s, ok := locker.As[backend.Capable](l); ok {
+		return s.Capabilities()
+	}
+	return backend.Capabilities{}
+}
+
+// need skips the property if the store does not state a capability.
+func need(t testing.TB, stated bool, capability string) {
 	t.Helper()
-	if _, ok := b.(backend.Capable); !ok {
-		return
+	if !stated {
+		t.Skip("the store does not state " + capability)
 	}
-	can := backend.Of(b)
-	for what, missing := range map[string]bool{
-		"Tokens, unless the harness declares Unfenced":       !h.Unfenced && !can.Tokens,
-		"Order, because the harness declares FIFO":           h.FIFO && !can.Order,
-		"Labels, because the harness declares it":            h.Labels && !can.Labels,
-		"AnswersWanted, because the harness declares Wanted": h.Wanted && !can.AnswersWanted && !can.TellsWanted,
-		"Some, because the harness declares it":              h.Some && !can.Some,
-	} {
-		if missing {
-			t.Errorf("Capabilities: expected %s, seen none", what)
-		}
-	}
+}
+
+// needWanted skips the property if holders do not learn that others wait.
+func needWanted(t testing.TB, of backend.Capabilities) {
+	t.Helper()
+	need(t, of.TellsWanted || of.AnswersWanted, "TellsWanted or AnswersWanted")
 }
 
 func closeAtTheEnd(t testing.TB, c io.Closer) {

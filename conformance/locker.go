@@ -68,7 +68,7 @@ var lockerProperties = []property[Harness]{
 	{
 		"FenceGrows",
 		"Every acquisition of a key has a greater fencing token than all acquisitions before it, across all " +
-			"clients; if Unfenced is declared, every token is 0.",
+			"clients; if Tokens is not stated, every token is 0.",
 		"The protected resource refuses tokens that are smaller than one it has seen: with wrong tokens it refuses " +
 			"the real holder or accepts a stale one.",
 		fenceGrows,
@@ -135,7 +135,7 @@ var lockerProperties = []property[Harness]{
 	{
 		"ExpiryFrees",
 		"A lock whose lease is not renewed becomes free after its TTL without any action, for TryLock and for a " +
-			"waiting Lock.",
+			"waiting Lock; with CountsTime also for somebody who has not looked before.",
 		"A holder that has crashed releases nothing: the lock must not stay taken for ever.",
 		expiryFrees,
 	},
@@ -304,7 +304,7 @@ var lockerProperties = []property[Harness]{
 	{
 		"LabelNamesTheHolder",
 		"The error of a held lock, Trace.Waiting and an Inspector report the holder's label: an extension keeps it, the " +
-			"next holder has its own, and an empty one stays empty.",
+			"next holder has its own, and an empty one stays empty; without Labels it is always empty.",
 		"People read the label to find the program that has the lock: with a wrong one they stop another program.",
 		labelNamesTheHolder,
 	},
@@ -332,7 +332,7 @@ var lockerProperties = []property[Harness]{
 	{
 		"WantedTells",
 		"The channel of locker.Wanted is closed when another client waits for the lock, or waits already; with the answer " +
-			"to an Extend at the latest.",
+			"to an Extend at the latest. If neither TellsWanted nor AnswersWanted is stated, it stays open.",
 		"Long jobs rely on it to make room: the others would wait until the job has ended.",
 		wantedTells,
 	},

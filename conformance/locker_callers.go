@@ -32,7 +32,7 @@ func callersShareALock(t testing.TB, h Harness) {
 					if n := inside.Add(1); n != 1 {
 						t.Errorf("expected one holder, seen %d at once", n)
 					}
-					if !h.Unfenced {
+					if can(l).Tokens {
 						mu.Lock()
 						g.next(t, "a holder after another", lease.Fence())
 						mu.Unlock()
@@ -100,11 +100,9 @@ func callersHaveLeasesOfTheirOwn(t testing.TB, h Harness) {
 // callersShareWithOthers needs a queue: among clients that poll, the lock goes to the one that asks at the right
 // moment.
 func callersShareWithOthers(t testing.TB, h Harness) {
-	if !h.FIFO {
-		t.Skip("the harness does not declare FIFO")
-	}
 	const callers, times, hold = 64, 10, time.Millisecond
 	ls, _ := clients(t, h, 2)
+	need(t, can(ls[0]).Order, "Order")
 	ctx, cancel := context.WithTimeout(t.Context(), 6*hangLimit)
 	defer cancel()
 	var over atomic.Bool

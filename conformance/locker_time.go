@@ -73,6 +73,11 @@ func expiryFrees(t testing.TB, h Harness) {
 		}
 		unlock(t, lease)
 	}
+	if can(ls[0]).CountsTime && can(ls[1]).CountsTime { // those who have not looked know when it ends
+		lock(t, ls[0], "unseen", locker.TTL(h.short()), locker.NoRenewal())
+		time.Sleep(h.short() + h.late())
+		unlock(t, lock(t, ls[1], "unseen", locker.TTL(longTTL)))
+	}
 	lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
 	for _, l := range ls[1:] { // the first waiter crashes as well
 		ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
@@ -359,14 +364,6 @@ func extendWithTTLKeeps(t testing.TB, h Harness) {
 	unlock(t, lease)
 }
 
-// needFencing skips the property if the store is declared to issue no tokens.
-func needFencing(t testing.TB, h Harness) {
-	t.Helper()
-	if h.Unfenced {
-		t.Skip("the harness declares Unfenced")
-	}
-}
-
 // growing checks that each token is greater than the one before.
 type growing struct {
 	unfenced bool
@@ -430,7 +427,7 @@ var many = 1000
 
 func fenceGrows(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 3)
-	g := growing{unfenced: h.Unfenced}
+	g := growing{unfenced: !can(ls[0]).Tokens}
 	times := many
 	if h.Bubble == nil {
 		times = min(many, 100)
@@ -448,14 +445,14 @@ func fenceGrows(t testing.TB, h Harness) {
 		amid.add(lease.Fence(), asked)
 		_ = lease.Unlock(t.Context())
 	})
-	amid.check(t, h.Unfenced)
+	amid.check(t, g.unfenced)
 }
 
 // fenceIsUnique compares the leases before and after attempts that fail. A store may lose its data by Down. In that
 // case the check starts a new sequence, and shows only that the failed attempts do not affect later tokens.
 func fenceIsUnique(t testing.TB, h Harness) {
-	needFencing(t, h)
 	ls, s := clients(t, h, 3)
+	need(t, can(ls[0]).Tokens, "Tokens")
 	g := growing{}
 	// attempts makes an attempt with each Locker at the same time and cancels them after limit. If there is only one
 	// attempt and it succeeds, its token counts. Locks that attempts leave behind are checked by other properties.
@@ -541,8 +538,8 @@ func fenceIsUnique(t testing.TB, h Harness) {
 }
 
 func fenceOutlivesTheLock(t testing.TB, h Harness) {
-	needFencing(t, h)
 	ls, s := clients(t, h, 2)
+	need(t, can(ls[0]).Tokens, "Tokens")
 	g := growing{}
 	for i := range 2 {
 		lease, _ := acquireWhenFree(t, ls[i], "k", locker.TTL(h.short()), locker.NoRenewal())
@@ -564,8 +561,8 @@ func fenceOutlivesTheLock(t testing.TB, h Harness) {
 }
 
 func fenceSurvivesRestart(t testing.TB, h Harness) {
-	needFencing(t, h)
 	ls, s := clients(t, h, 2)
+	need(t, can(ls[0]).Tokens, "Tokens")
 	if s.Restart == nil {
 		t.Skip("the harness has no Restart")
 	}

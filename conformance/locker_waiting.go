@@ -135,11 +135,9 @@ func nobodyStarves(t testing.TB, h Harness) {
 }
 
 func servedInOrder(t testing.TB, h Harness) {
-	if !h.FIFO {
-		t.Skip("the harness does not declare FIFO")
-	}
 	const rounds = 8 // clients that poll may be served in order by chance
 	ls, _ := clients(t, h, 6)
+	need(t, can(ls[0]).Order, "Order")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
 	for range rounds {
@@ -159,17 +157,17 @@ func servedInOrder(t testing.TB, h Harness) {
 
 func leavingWaiterStallsNobody(t testing.TB, h Harness) {
 	const rounds = 30
+	ls, s := clients(t, h, 3)
 	bound := 2 * slack // without a queue, the second waiter may find the lock by a poll
-	if h.FIFO {
+	if can(ls[0]).Order {
 		bound = slack
 	}
-	ls, s := clients(t, h, 3)
 	for i := range rounds {
 		holder, _ := acquireWhenFree(t, ls[0], "k") // the clean-up of the last round may take a moment
 		leaving, leave := context.WithCancel(t.Context())
 		staying, cancel := context.WithTimeout(t.Context(), hangLimit)
 		first := wait(leaving, ls[1], "k")
-		first.settle(unheard) // with FIFO it is served before the next one
+		first.settle(unheard) // with Order it is served before the next one
 		second := wait(staying, ls[2], "k")
 		second.settle(unheard)
 		// The waiter leaves at moments from before the release until after the handover.
@@ -512,13 +510,6 @@ func closeEndsWaiting(t testing.TB, h Harness) {
 	unlock(t, next)
 }
 
-func needWanted(t testing.TB, h Harness) {
-	t.Helper()
-	if !h.Wanted {
-		t.Skip("the harness does not declare Wanted")
-	}
-}
-
 // toldBy extends the lease until it learns that it is wanted, for limit at most.
 func toldBy(t testing.TB, lease locker.Lease, limit time.Duration) (wanted bool) {
 	t.Helper()
@@ -541,12 +532,20 @@ func toldBy(t testing.TB, lease locker.Lease, limit time.Duration) (wanted bool)
 }
 
 func wantedTells(t testing.TB, h Harness) {
-	needWanted(t, h)
 	ls, _ := clients(t, h, 3)
+	of := can(ls[0])
 	lease := lock(t, ls[0], "k", locker.TTL(longTTL), locker.NoRenewal())
 	_ = locker.Wanted(lease)
 	one := wait(t.Context(), ls[1], "k")
 	one.settle(unheard)
+	if !of.TellsWanted && !of.AnswersWanted {
+		if toldBy(t, lease, 2*stall) {
+			t.Error("a store that states neither TellsWanted nor AnswersWanted: expected the channel to be open, seen it closed")
+		}
+		unlock(t, lease)
+		one.serve(t, "after another")
+		return
+	}
 	if !toldBy(t, lease, hangLimit) {
 		t.Error("another client began to wait: expected the channel to be closed, seen it open")
 	}
@@ -569,8 +568,8 @@ func wantedTells(t testing.TB, h Harness) {
 }
 
 func wantedIsTrue(t testing.TB, h Harness) {
-	needWanted(t, h)
 	ls, _ := clients(t, h, 3)
+	needWanted(t, can(ls[0]))
 	lease := lock(t, ls[0], "k", locker.TTL(longTTL), locker.NoRenewal())
 	if i, ok := locker.As[inspect.Inspector](ls[0]); ok {
 		ctx, leave := context.WithCancel(t.Context())

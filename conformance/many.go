@@ -41,7 +41,8 @@ var manyProperties = []property[Harness]{
 	{
 		"ManyFencesGrow",
 		"Each lock that was acquired with others has a fencing token that is greater than all earlier tokens of its " +
-			"key, and smaller than all later ones, however those were acquired; if Unfenced is declared, it is 0.",
+			"key, and smaller than all later ones, however those were acquired, and with CommonTokens than " +
+			"those of the other keys; without Tokens it is 0.",
 		"Each protected resource compares the token of its own lock, whoever comes before and after.",
 		manyFencesGrow,
 	},
@@ -61,7 +62,7 @@ var manyProperties = []property[Harness]{
 	},
 	{
 		"ManyInOneStep",
-		"If Steps is declared, several free locks of one hash slot are acquired in one step, and a step that finds one " +
+		"If Many is stated, several free locks of one hash slot are acquired in one step, and a step that finds one " +
 			"of them held has never taken the others.",
 		"A caller that takes the locks one after the other needs a round trip for each, and is in the way of others " +
 			"although it acquires nothing.",
@@ -69,8 +70,8 @@ var manyProperties = []property[Harness]{
 	},
 	{
 		"SomeInOneStep",
-		"TryLockMany acquires as many of several free locks of one hash slot as it is asked for; if Some is not declared, " +
-			"it may fail with errors.ErrUnsupported instead.",
+		"TryLockMany acquires as many of several free locks of one hash slot as it is asked for; if Some is not stated, it " +
+			"may fail with errors.ErrUnsupported instead.",
 		"Semaphores ask for each lock by itself only if that error tells them to.",
 		someInOneStep,
 	},
@@ -243,19 +244,33 @@ func manyCancelledLeaveNothing(t testing.TB, h Harness) {
 func manyFencesGrow(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
 	keys := oneSlot()
-	tokens := map[string]*growing{}
+	store := can(ls[0])
+	tokens, newest := map[string]*growing{}, uint64(0)
 	for _, key := range keys {
-		tokens[key] = &growing{unfenced: h.Unfenced}
+		tokens[key] = &growing{unfenced: !store.Tokens}
+	}
+	next := func(what string, fences map[string]uint64) {
+		t.Helper()
+		last := newest
+		for key, fence := range fences {
+			tokens[key].next(t, what, fence)
+			if store.CommonTokens && fence <= last {
+				t.Errorf("%s: expected a token greater than %d, which another key with the same tag had before, seen %d", what,
+					last, fence)
+			}
+			newest = max(newest, fence)
+		}
 	}
 	for i := range 8 {
-		lease := lockAll(t, ls[i%2], keys[:2+i%2], locker.TTL(longTTL))
+		lease, fences := lockAll(t, ls[i%2], keys[:2+i%2], locker.TTL(longTTL)), map[string]uint64{}
 		for _, key := range lease.Keys() {
-			tokens[key].next(t, "a lock that was acquired with others", lease.FenceOf(key))
+			fences[key] = lease.FenceOf(key)
 		}
+		next("a lock that was acquired with others", fences)
 		unlock(t, lease)
 		for _, key := range keys[i%3:] {
 			one, _ := acquireWhenFree(t, ls[1-i%2], key)
-			tokens[key].next(t, "a lock that was acquired by itself", one.Fence())
+			next("a lock that was acquired by itself", map[string]uint64{key: one.Fence()})
 			unlock(t, one)
 		}
 	}
@@ -323,10 +338,8 @@ func manyExclude(t testing.TB, h Harness) {
 }
 
 func manyInOneStep(t testing.TB, h Harness) {
-	if !h.Steps {
-		t.Skip("the harness does not declare Steps")
-	}
 	ls, _ := clients(t, h, 3)
+	need(t, can(ls[0]).Many, "Many")
 	keys := oneSlot()
 	step := func() error {
 		leases, err := locker.TryLockMany(t.Context(), ls[0], locker.Many{Keys: keys}, locker.TTL(longTTL))
@@ -470,7 +483,7 @@ func manyTwiceAreGrantedTwice(t testing.TB, h Harness) {
 	}
 	for i, key := range keys {
 		next := grab(t, bs[1], key, longTTL)
-		if last := max(first[i].req.Fence, second[i].req.Fence); next.req.Fence <= last && !h.Unfenced {
+		if last := max(first[i].req.Fence, second[i].req.Fence); next.req.Fence <= last && backend.Of(bs[0]).Tokens {
 			t.Errorf("a grant after one that was sent twice: expected a token greater than %d, seen %d", last,
 				next.req.Fence)
 		}

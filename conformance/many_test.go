@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/golocker/locker"
@@ -52,6 +53,31 @@ var manyFlaws = []flaw{
 			return grants, err
 		}
 	}},
+	{name: "states common tokens, and each key has tokens of its own", fails: []string{"ManyFencesGrow"},
+		store: func(s *store) {
+			own := func(key string, g *backend.Grant) {
+				if strings.HasPrefix(key, "{many}c") {
+					g.Fence -= 1 << 40
+				}
+			}
+			many := s.acquireMany
+			s.acquireMany = func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error) {
+				grants, err := many(ctx, reqs)
+				for i, g := range grants {
+					own(reqs[i].Key, g)
+				}
+				return grants, err
+			}
+			s.attempts(func(next acquireCall) acquireCall {
+				return func(ctx context.Context, req backend.Request) (backend.Grant, error) {
+					g, err := next(ctx, req)
+					if err == nil {
+						own(req.Key, &g)
+					}
+					return g, err
+				}
+			})
+		}},
 	{name: "the leases of a step do not notice a loss", fails: []string{"ManyLossEnds"}, store: func(s *store) {
 		many, extend, stepped := s.acquireMany, s.extend, map[string]bool{}
 		s.acquireMany = func(ctx context.Context, reqs []backend.Request) ([]*backend.Grant, error) {

@@ -15,7 +15,7 @@ import (
 // that they are made of.
 func permits(flaw func(l *flawedLocker, inner locker.Locker, n, weight int)) func(h *Harness) {
 	return func(h *Harness) {
-		h.Semaphore = func(inner locker.Locker, n, weight int) locker.Locker {
+		h.semaphore = func(inner locker.Locker, n, weight int) locker.Locker {
 			return newFlawedLocker(semaphore.New(inner, n).Weight(weight), func(l *flawedLocker) {
 				flaw(l, inner, n, weight)
 			})
@@ -28,10 +28,10 @@ func everyPermit(flaw func(l *flawedLocker)) func(h *Harness) {
 	return permits(func(l *flawedLocker, _ locker.Locker, _, _ int) { flaw(l) })
 }
 
-// views makes a flaw of a harness from a function that changes the RWLocks of package rwlock.
-func views(flaw func(rw *RWLock)) func(h *Harness) {
+// views makes a flaw of a harness from a function that changes the locks of package rwlock.
+func views(flaw func(rw *rwLock)) func(h *Harness) {
 	return func(h *Harness) {
-		h.RWLock = func(l locker.Locker) RWLock {
+		h.rwLock = func(l locker.Locker) rwLock {
 			rw := packageRWLock(l)
 			flaw(&rw)
 			return rw
@@ -41,8 +41,8 @@ func views(flaw func(rw *RWLock)) func(h *Harness) {
 
 // everyKind makes a flaw of each kind of holder from one that any Locker can have.
 func everyKind(flaw func(l *flawedLocker)) func(h *Harness) {
-	return views(func(rw *RWLock) {
-		for _, l := range []*locker.Locker{&rw.Shared, &rw.Exclusive, &rw.Upgradeable} {
+	return views(func(rw *rwLock) {
+		for _, l := range []*locker.Locker{&rw.shared, &rw.exclusive, &rw.upgradeable} {
 			*l = newFlawedLocker(*l, flaw)
 		}
 	})
@@ -191,30 +191,30 @@ var semaphoreFlaws = []flaw{
 // rwlockFlaws are mistakes of locks for readers and writers over a sound store.
 var rwlockFlaws = []flaw{
 	{name: "a reader that does not wait is an upgradeable one", fails: []string{"ReadersAreTogether"},
-		change: views(func(rw *RWLock) {
-			upgradeable := rw.Upgradeable.TryLock
-			rw.Shared = newFlawedLocker(rw.Shared, func(l *flawedLocker) { l.tryLock = upgradeable })
+		change: views(func(rw *rwLock) {
+			upgradeable := rw.upgradeable.TryLock
+			rw.shared = newFlawedLocker(rw.shared, func(l *flawedLocker) { l.tryLock = upgradeable })
 		})},
 	{name: "what a writer has waited for is returned with the call", fails: []string{"WriterIsAlone"},
-		change: views(func(rw *RWLock) { rw.Exclusive = newFlawedLocker(rw.Exclusive, givesBack) })},
+		change: views(func(rw *rwLock) { rw.exclusive = newFlawedLocker(rw.exclusive, givesBack) })},
 	{name: "a writer asks again and again", fails: []string{"WriterWaitsForReaders"},
-		change: views(func(rw *RWLock) { rw.Exclusive = newFlawedLocker(rw.Exclusive, asksAgain) })},
+		change: views(func(rw *rwLock) { rw.exclusive = newFlawedLocker(rw.exclusive, asksAgain) })},
 	{name: "a reader asks again and again", fails: []string{"ReaderPrecedesLaterWriters"},
-		change: views(func(rw *RWLock) { rw.Shared = newFlawedLocker(rw.Shared, asksAgain) })},
+		change: views(func(rw *rwLock) { rw.shared = newFlawedLocker(rw.shared, asksAgain) })},
 	{name: "an upgrade is Unlock and Lock", fails: []string{"UpgradeLeavesNoGap"},
-		change: views(func(rw *RWLock) { rw.Upgrade = unlockAndLock(rw.Exclusive) })},
+		change: views(func(rw *rwLock) { rw.upgrade = unlockAndLock(rw.exclusive) })},
 	{name: "a downgrade is Unlock and Lock", fails: []string{"DowngradeLeavesNoGap"},
-		change: views(func(rw *RWLock) { rw.Downgrade = unlockAndLock(rw.Shared) })},
+		change: views(func(rw *rwLock) { rw.downgrade = unlockAndLock(rw.shared) })},
 	{name: "the loss of a part is told too late", fails: []string{"LostPartIsTold"},
 		change: everyKind(doneLate(time.Second, noticed))},
 	{name: "what a crashed holder has is renewed", fails: []string{"CrashedHolderExpires"},
 		change: everyKind(with(locker.Renewal()))},
 	{name: "a writer goes on when its caller has left", fails: []string{"CancelledReadersAndWritersLeaveNothing"},
-		change: views(func(rw *RWLock) { rw.Exclusive = newFlawedLocker(rw.Exclusive, goesOn) })},
+		change: views(func(rw *rwLock) { rw.exclusive = newFlawedLocker(rw.exclusive, goesOn) })},
 	{name: "a writer keeps the token that it had as a reader", fails: []string{"TokensOfReadersAndWriters"},
-		change: views(func(rw *RWLock) {
-			upgrade := rw.Upgrade
-			rw.Upgrade = func(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
+		change: views(func(rw *rwLock) {
+			upgrade := rw.upgrade
+			rw.upgrade = func(ctx context.Context, lease locker.Lease) (locker.Lease, error) {
 				before := lease.Fence()
 				lease, err := upgrade(ctx, lease)
 				if err != nil {
@@ -231,16 +231,16 @@ var rwlockFlaws = []flaw{
 			}
 		})},
 	{name: "readers do not learn that a writer waits", fails: []string{"ReadersAndWritersAreWanted"},
-		change: views(func(rw *RWLock) {
-			rw.Shared = newFlawedLocker(rw.Shared, leases(func(l locker.Lease) locker.Lease { return wantedBy{l, nil} }))
+		change: views(func(rw *rwLock) {
+			rw.shared = newFlawedLocker(rw.shared, leases(func(l locker.Lease) locker.Lease { return wantedBy{l, nil} }))
 		})},
 	{name: "a writer that was upgraded is wanted as a reader", fails: []string{"ReadersAndWritersAreWanted"},
-		change: views(func(rw *RWLock) { rw.Upgrade = wantedAsBefore(rw.Upgrade) })},
+		change: views(func(rw *rwLock) { rw.upgrade = wantedAsBefore(rw.upgrade) })},
 	{name: "a reader that was downgraded is wanted as a writer", fails: []string{"ReadersAndWritersAreWanted"},
-		change: views(func(rw *RWLock) { rw.Downgrade = wantedAsBefore(rw.Downgrade) })},
+		change: views(func(rw *rwLock) { rw.downgrade = wantedAsBefore(rw.downgrade) })},
 	{name: "a writer is wanted although nobody waits", fails: []string{"ReadersAndWritersAreWanted"},
-		change: views(func(rw *RWLock) {
-			rw.Exclusive = newFlawedLocker(rw.Exclusive, leases(func(l locker.Lease) locker.Lease {
+		change: views(func(rw *rwLock) {
+			rw.exclusive = newFlawedLocker(rw.exclusive, leases(func(l locker.Lease) locker.Lease {
 				return wantedBy{l, closed()}
 			}))
 		})},

@@ -12,19 +12,13 @@ import (
 	"github.com/golocker/locker/rwlock"
 )
 
-// RWLock is what one process uses to read and write: Lockers for the same keys.
-type RWLock struct {
-	Shared    locker.Locker // of readers
-	Exclusive locker.Locker // of writers
-
-	// Upgradeable is the Locker of readers that may become writers, by Upgrade. Downgrade makes a writer a reader. Both
-	// are as in package rwlock. The properties that need what is nil leave it out, or are skipped.
-	Upgradeable        locker.Locker
-	Upgrade, Downgrade func(ctx context.Context, lease locker.Lease) (locker.Lease, error)
+// rwLock is what one process uses to read and write, of package rwlock.
+type rwLock struct {
+	shared, exclusive, upgradeable locker.Locker
+	upgrade, downgrade             func(ctx context.Context, lease locker.Lease) (locker.Lease, error)
 }
 
-// RunRWLock checks that locks for readers and writers work over the store, with one subtest per property. They are
-// those of package rwlock, unless the harness has others.
+// RunRWLock checks that package rwlock works over the store, with one subtest per property.
 func RunRWLock(t *testing.T, h Harness) {
 	if h.Store == nil {
 		t.Fatal("conformance: Harness needs Store")
@@ -125,18 +119,18 @@ var rwlockProperties = []property[Harness]{
 // them than that, their calls are late because the store and the machine are busy, and not because of a fault.
 var busy = make(chan struct{}, 2)
 
-// rwlocks makes an RWLock for each of n clients of a fresh store.
-func rwlocks(t testing.TB, h Harness, n int) ([]RWLock, Store) {
+// rwlocks makes an rwLock for each of n clients of a fresh store.
+func rwlocks(t testing.TB, h Harness, n int) ([]rwLock, Store) {
 	t.Helper()
 	if h.Bubble == nil {
 		busy <- struct{}{}
 		t.Cleanup(func() { <-busy })
 	}
 	ls, s := clients(t, h, n)
-	rws := make([]RWLock, n)
+	rws := make([]rwLock, n)
 	for i, l := range ls {
-		if h.RWLock != nil {
-			rws[i] = h.RWLock(l)
+		if h.rwLock != nil {
+			rws[i] = h.rwLock(l)
 		} else {
 			rws[i] = packageRWLock(l)
 		}
@@ -144,22 +138,17 @@ func rwlocks(t testing.TB, h Harness, n int) ([]RWLock, Store) {
 	return rws, s
 }
 
-// packageRWLock makes an RWLock of package rwlock.
-func packageRWLock(l locker.Locker) RWLock {
+func packageRWLock(l locker.Locker) rwLock {
 	rw := rwlock.New(l)
-	return RWLock{
-		Shared: rw.Shared(), Exclusive: rw.Exclusive(),
-		Upgradeable: rw.Upgradeable(), Upgrade: rwlock.Upgrade, Downgrade: rwlock.Downgrade,
+	return rwLock{
+		shared: rw.Shared(), exclusive: rw.Exclusive(), upgradeable: rw.Upgradeable(),
+		upgrade: rwlock.Upgrade, downgrade: rwlock.Downgrade,
 	}
 }
 
 // kinds returns the Lockers.
-func (rw RWLock) kinds() []locker.Locker {
-	ls := []locker.Locker{rw.Shared, rw.Exclusive}
-	if rw.Upgradeable != nil {
-		ls = append(ls, rw.Upgradeable)
-	}
-	return ls
+func (rw rwLock) kinds() []locker.Locker {
+	return []locker.Locker{rw.shared, rw.exclusive, rw.upgradeable}
 }
 
 // rounds is how often something is done that takes a request for each of many locks. In real time some stores, and a
@@ -172,12 +161,12 @@ func (h Harness) rounds() int {
 }
 
 // read acquires key, which readers can hold now or soon. Unlike TryLock, the call waits for what others still clean up.
-func (rw RWLock) read(t testing.TB, key string) locker.Lease {
+func (rw rwLock) read(t testing.TB, key string) locker.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	start := time.Now()
-	lease, err := rw.Shared.Lock(ctx, key, locker.TTL(longTTL))
+	lease, err := rw.shared.Lock(ctx, key, locker.TTL(longTTL))
 	prompt(t, start)
 	if err != nil {
 		t.Fatalf("Lock of a reader beside readers: expected a lease, seen %v", err)
@@ -185,7 +174,7 @@ func (rw RWLock) read(t testing.TB, key string) locker.Lease {
 	return lease
 }
 
-// holder is a kind of holder, in the order of RWLock.kinds.
+// holder is a kind of holder, in the order of rwLock.kinds.
 type holder int
 
 const (
@@ -241,26 +230,24 @@ func readersAreTogether(t testing.TB, h Harness) {
 	var held []locker.Lease
 	for _, opts := range [][]locker.Option{nil, {locker.TTL(longTTL)}} {
 		for _, rw := range rws {
-			held = append(held, lock(t, rw.Shared, "k", opts...))
+			held = append(held, lock(t, rw.shared, "k", opts...))
 		}
 	}
 	held = append(held, rws[0].read(t, "k"))
-	if rws[0].Upgradeable != nil {
-		held = append(held, lock(t, rws[1].Upgradeable, "k", locker.TTL(longTTL)))
-		wantHeld(t, rws[2].Upgradeable, "k")
-	}
-	wantHeld(t, rws[2].Exclusive, "k")
+	held = append(held, lock(t, rws[1].upgradeable, "k", locker.TTL(longTTL)))
+	wantHeld(t, rws[2].upgradeable, "k")
+	wantHeld(t, rws[2].exclusive, "k")
 	for _, lease := range held {
 		unlock(t, lease)
 	}
-	written, _ := acquireWhenFree(t, rws[0].Exclusive, "k")
+	written, _ := acquireWhenFree(t, rws[0].exclusive, "k")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*hangLimit)
 	defer cancel()
 	var ws []*waiter
 	for i, rw := range rws {
-		l := rw.Shared
-		if i == 2 && rw.Upgradeable != nil {
-			l = rw.Upgradeable
+		l := rw.shared
+		if i == 2 {
+			l = rw.upgradeable
 		}
 		w := wait(ctx, l, "k")
 		w.settle(unheard)
@@ -277,7 +264,7 @@ func readersAreTogether(t testing.TB, h Harness) {
 
 func writerIsAlone(t testing.TB, h Harness) {
 	rws, _ := rwlocks(t, h, 3)
-	written := lock(t, rws[0].Exclusive, "k", locker.TTL(longTTL))
+	written := lock(t, rws[0].exclusive, "k", locker.TTL(longTTL))
 	for _, rw := range rws[:2] {
 		for _, l := range rw.kinds() {
 			wantHeld(t, l, "k")
@@ -304,7 +291,7 @@ func writerIsAlone(t testing.TB, h Harness) {
 		})
 	}
 	for _, rw := range rws {
-		contend(reader, rw.Shared) // callers of a process may share what they have
+		contend(reader, rw.shared) // callers of a process may share what they have
 		for kind, l := range rw.kinds() {
 			contend(holder(kind), l, locker.TTL(longTTL))
 		}
@@ -317,11 +304,11 @@ func writerWaitsForReaders(t testing.TB, h Harness) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
 	before := []locker.Lease{rws[0].read(t, "k"), rws[1].read(t, "k")}
-	writes := wait(ctx, rws[2].Exclusive, "k")
+	writes := wait(ctx, rws[2].exclusive, "k")
 	writes.settle(unheard)
 	for _, rw := range rws[:2] {
 		refused := func() bool { // at once, or when the writer has all locks that were free
-			lease, err := rw.Shared.TryLock(ctx, "k")
+			lease, err := rw.shared.TryLock(ctx, "k")
 			if err == nil {
 				unlock(t, lease)
 			}
@@ -331,7 +318,7 @@ func writerWaitsForReaders(t testing.TB, h Harness) {
 			t.Errorf("TryLock of a reader while a writer waits: expected ErrHeld, seen it granted for %v", slack)
 		}
 	}
-	late := wait(ctx, rws[0].Shared, "k")
+	late := wait(ctx, rws[0].shared, "k")
 	late.settle(unheard)
 	for i, lease := range before {
 		if writes.returned() {
@@ -359,16 +346,14 @@ func (w *waiter) returned() bool {
 }
 
 func readerPrecedesLaterWriters(t testing.TB, h Harness) {
-	if !h.FIFO {
-		t.Skip("the harness does not declare FIFO")
-	}
 	rws, _ := rwlocks(t, h, 3)
+	need(t, can(rws[0].shared).Order, "Order")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
 	for range h.rounds() { // a reader that polls may come before the second writer by chance
-		written, _ := acquireWhenFree(t, rws[0].Exclusive, "k")
+		written, _ := acquireWhenFree(t, rws[0].exclusive, "k")
 		var ws []*waiter
-		for _, l := range []locker.Locker{rws[1].Exclusive, rws[2].Shared, rws[0].Exclusive} {
+		for _, l := range []locker.Locker{rws[1].exclusive, rws[2].shared, rws[0].exclusive} {
 			w := wait(ctx, l, "k")
 			w.settle(unheard)
 			ws = append(ws, w)
@@ -384,16 +369,13 @@ func readerPrecedesLaterWriters(t testing.TB, h Harness) {
 
 func upgradeLeavesNoGap(t testing.TB, h Harness) {
 	rws, _ := rwlocks(t, h, 3)
-	if rws[0].Upgradeable == nil || rws[0].Upgrade == nil {
-		t.Skip("the RWLock has no Upgradeable, or no Upgrade")
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
-	before := lock(t, rws[0].Upgradeable, "k", locker.TTL(longTTL))
+	before := lock(t, rws[0].upgradeable, "k", locker.TTL(longTTL))
 	reads := rws[1].read(t, "k")
-	other := wait(ctx, rws[2].Exclusive, "k")
+	other := wait(ctx, rws[2].exclusive, "k")
 	other.settle(unheard)
-	upgrade := waitIn(ctx, func(ctx context.Context) (locker.Lease, error) { return rws[0].Upgrade(ctx, before) })
+	upgrade := waitIn(ctx, func(ctx context.Context) (locker.Lease, error) { return rws[0].upgrade(ctx, before) })
 	upgrade.settle(unheard)
 	if upgrade.returned() {
 		t.Fatalf("Upgrade beside a reader: expected it to wait, seen it return: %v", upgrade.err)
@@ -407,7 +389,7 @@ func upgradeLeavesNoGap(t testing.TB, h Harness) {
 		t.Errorf("Upgrade while a writer waits: expected that to wait on, seen it return: %v", other.err)
 	}
 	wantEnded(t, "Upgrade", before)
-	wantHeld(t, rws[1].Shared, "k")
+	wantHeld(t, rws[1].shared, "k")
 	unlock(t, upgrade.lease)
 	other.serve(t, "of a writer behind one that was upgraded")
 }
@@ -424,24 +406,21 @@ func wantEnded(t testing.TB, by string, lease locker.Lease) {
 
 func downgradeLeavesNoGap(t testing.TB, h Harness) {
 	rws, _ := rwlocks(t, h, 3)
-	if rws[0].Downgrade == nil {
-		t.Skip("the RWLock has no Downgrade")
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
 	for _, waits := range []bool{false, true} {
-		before, _ := acquireWhenFree(t, rws[0].Exclusive, "k")
+		before, _ := acquireWhenFree(t, rws[0].exclusive, "k")
 		var next *waiter
 		if waits {
-			next = wait(ctx, rws[1].Exclusive, "k")
+			next = wait(ctx, rws[1].exclusive, "k")
 			next.settle(unheard)
 		}
-		reads, err := rws[0].Downgrade(ctx, before)
+		reads, err := rws[0].downgrade(ctx, before)
 		if err != nil {
 			t.Fatalf("Downgrade: expected a lease, seen %v", err)
 		}
 		wantEnded(t, "Downgrade", before)
-		wantHeld(t, rws[2].Exclusive, "k")
+		wantHeld(t, rws[2].exclusive, "k")
 		if !waits {
 			unlock(t, rws[1].read(t, "k"))
 			unlock(t, reads)
@@ -469,10 +448,10 @@ func lostPartIsTold(t testing.TB, h Harness) {
 		t.Skip("the harness has no Delete")
 	}
 	ttl := h.partsTTL()
-	for _, l := range []locker.Locker{rws[0].Shared, rws[0].Exclusive} {
+	for _, l := range []locker.Locker{rws[0].shared, rws[0].exclusive} {
 		lease, _ := acquireWhenFree(t, l, "k", locker.TTL(ttl))
 		h.wantLoss(t, s, lease, ttl)
-		wantAllFree(t, rws[1].Exclusive, "k")
+		wantAllFree(t, rws[1].exclusive, "k")
 	}
 }
 
@@ -486,33 +465,33 @@ func crashedHolderExpires(t testing.TB, h Harness) {
 		ends = append(ends, time.Now().Add(ttl))
 		return lease
 	}
-	reads, writes := crash(rws[0].Shared, "read"), crash(rws[0].Exclusive, "written")
+	reads, writes := crash(rws[0].shared, "read"), crash(rws[0].exclusive, "written")
 	unlock(t, stays)
 	until := reads.Until()
-	next, at := nextHolder(t, rws[2].Exclusive, "read", true)
+	next, at := nextHolder(t, rws[2].exclusive, "read", true)
 	h.wantExpired(t, "what a reader held that has crashed", until, ends[0], at)
 	unlock(t, next)
 	until = writes.Until()
-	next, at = nextHolder(t, rws[2].Shared, "written", false)
+	next, at = nextHolder(t, rws[2].shared, "written", false)
 	h.wantExpired(t, "what a writer held that has crashed", until, ends[1], at)
 	unlock(t, next)
 }
 
 func cancelledReadersAndWritersLeaveNothing(t testing.TB, h Harness) {
 	rws, s := rwlocks(t, h, 3)
-	sweep(t, 12, append(rws[0].kinds(), rws[1].Exclusive)...)
+	sweep(t, 12, append(rws[0].kinds(), rws[1].exclusive)...)
 	reads := rws[2].read(t, "k")
-	waitInVain(t, rws[0].Exclusive, rws[1].Exclusive)
+	waitInVain(t, rws[0].exclusive, rws[1].exclusive)
 	unlock(t, reads)
-	written, _ := acquireWhenFree(t, rws[2].Exclusive, "k")
-	waitInVain(t, append(rws[0].kinds(), rws[1].Shared)...)
+	written, _ := acquireWhenFree(t, rws[2].exclusive, "k")
+	waitInVain(t, append(rws[0].kinds(), rws[1].shared)...)
 	unlock(t, written)
-	wantNothingLeft(t, s, rws[0].Exclusive)
+	wantNothingLeft(t, s, rws[0].exclusive)
 }
 
 func tokensOfReadersAndWriters(t testing.TB, h Harness) {
-	needFencing(t, h)
 	rws, _ := rwlocks(t, h, 2)
+	need(t, can(rws[0].shared).Tokens, "Tokens")
 	ctx, cancel := context.WithTimeout(t.Context(), 6*hangLimit)
 	defer cancel()
 	var j traffic
@@ -537,28 +516,25 @@ func tokensOfReadersAndWriters(t testing.TB, h Harness) {
 		return lease, err
 	}
 	for _, rw := range rws {
-		contend(func() (locker.Lease, error) { return acquire(reader, rw.Shared) })
+		contend(func() (locker.Lease, error) { return acquire(reader, rw.shared) })
 		contend(func() (locker.Lease, error) {
-			lease, err := acquire(writer, rw.Exclusive)
-			if err != nil || rw.Downgrade == nil {
-				return lease, err
+			lease, err := acquire(writer, rw.exclusive)
+			if err != nil {
+				return nil, err
 			}
 			fence := lease.Fence()
-			lease, err = rw.Downgrade(ctx, lease)
+			lease, err = rw.downgrade(ctx, lease)
 			if err == nil && lease.Fence() < fence {
 				t.Errorf("Downgrade: expected a token not smaller than the writer's %d, seen %d", fence, lease.Fence())
 			}
 			return lease, err
 		})
-		if rw.Upgradeable == nil || rw.Upgrade == nil {
-			continue
-		}
 		contend(func() (locker.Lease, error) {
-			lease, err := acquire(reader, rw.Upgradeable)
+			lease, err := acquire(reader, rw.upgradeable)
 			if err != nil {
 				return nil, err
 			}
-			if lease, err = rw.Upgrade(ctx, lease); err == nil {
+			if lease, err = rw.upgrade(ctx, lease); err == nil {
 				j.tokened(t, writer, lease.Fence())
 			}
 			return lease, err
@@ -593,8 +569,8 @@ func holderDoesNotWaitForItself(t testing.TB, h Harness) {
 }
 
 func readersAndWritersAreWanted(t testing.TB, h Harness) {
-	needWanted(t, h)
 	rws, _ := rwlocks(t, h, 2)
+	needWanted(t, can(rws[0].shared))
 	holds, others := rws[0], rws[1]
 	wanted := func(what string, l, by locker.Locker, change func(context.Context, locker.Lease) (locker.Lease, error)) {
 		t.Helper()
@@ -609,15 +585,9 @@ func readersAndWritersAreWanted(t testing.TB, h Harness) {
 		}
 		wantWanted(t, what, []locker.Lease{lease}, by, what)
 	}
-	wanted("a reader", holds.Shared, others.Exclusive, nil)
-	wanted("a writer", holds.Exclusive, others.Shared, nil)
-	if holds.Upgradeable != nil {
-		wanted("an upgradeable holder", holds.Upgradeable, others.Upgradeable, nil)
-	}
-	if holds.Upgradeable != nil && holds.Upgrade != nil {
-		wanted("a writer after Upgrade", holds.Upgradeable, others.Shared, holds.Upgrade)
-	}
-	if holds.Downgrade != nil {
-		wanted("a reader after Downgrade", holds.Exclusive, others.Exclusive, holds.Downgrade)
-	}
+	wanted("a reader", holds.shared, others.exclusive, nil)
+	wanted("a writer", holds.exclusive, others.shared, nil)
+	wanted("an upgradeable holder", holds.upgradeable, others.upgradeable, nil)
+	wanted("a writer after Upgrade", holds.upgradeable, others.shared, holds.upgrade)
+	wanted("a reader after Downgrade", holds.exclusive, others.exclusive, holds.downgrade)
 }

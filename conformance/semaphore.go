@@ -13,8 +13,7 @@ import (
 	"github.com/golocker/locker/semaphore"
 )
 
-// RunSemaphore checks that semaphores work over the store, with one subtest per property. They are those of package
-// semaphore, unless the harness has others.
+// RunSemaphore checks that package semaphore works over the store, with one subtest per property.
 func RunSemaphore(t *testing.T, h Harness) {
 	if h.Store == nil {
 		t.Fatal("conformance: Harness needs Store")
@@ -86,7 +85,7 @@ var semaphoreProperties = []property[Harness]{
 	{
 		"PermitsHaveNumbers",
 		"Permits that are held at the same time have different numbers below n, which a lease lists in ascending order, " +
-			"and a permit has a greater fencing token than all earlier ones of its number; 0 if Unfenced is declared.",
+			"and a permit has a greater fencing token than all earlier ones of its number; 0 without Tokens.",
 		"Holders divide resources by these numbers, and each resource compares the tokens of one number.",
 		permitsHaveNumbers,
 	},
@@ -106,8 +105,8 @@ func semaphores(t testing.TB, h Harness, count int) (of func(client, n, weight i
 	t.Helper()
 	ls, s := clients(t, h, count)
 	return func(client, n, weight int) locker.Locker {
-		if h.Semaphore != nil {
-			return h.Semaphore(ls[client], n, weight)
+		if h.semaphore != nil {
+			return h.semaphore(ls[client], n, weight)
 		}
 		return semaphore.New(ls[client], n).Weight(weight)
 	}, s
@@ -206,11 +205,9 @@ func returnedPermitIsTaken(t testing.TB, h Harness) {
 }
 
 func permitsServedInOrder(t testing.TB, h Harness) {
-	if !h.FIFO {
-		t.Skip("the harness does not declare FIFO")
-	}
 	const n, rounds = 2, 3
 	of, _ := semaphores(t, h, 5)
+	need(t, can(of(0, n, 1)).Order, "Order")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*hangLimit)
 	defer cancel()
 	for range rounds {
@@ -311,7 +308,7 @@ func permitsHaveNumbers(t testing.TB, h Harness) {
 	}
 	tokens := map[int]*growing{}
 	for number := range n {
-		tokens[number] = &growing{unfenced: h.Unfenced}
+		tokens[number] = &growing{unfenced: !can(of(0, n, 1)).Tokens}
 	}
 	for round := range 4 {
 		for _, weights := range [][]int{{1, 1, 1}, {2, 1}} {
@@ -339,9 +336,9 @@ func permitsHaveNumbers(t testing.TB, h Harness) {
 }
 
 func permitsAreWanted(t testing.TB, h Harness) {
-	needWanted(t, h)
 	const n = 2
 	of, _ := semaphores(t, h, 3)
+	needWanted(t, can(of(0, n, 1)))
 	for i, weights := range [][]int{{1, 1}, {n}} {
 		key := fmt.Sprint("k", i)
 		var held []locker.Lease

@@ -30,6 +30,8 @@ type store struct {
 	notify                  func(key string, wake func()) (live func() bool, stop func())
 	notifyLoss              func(req backend.Request, lost func(err error)) (stop func())
 	left                    func() []string
+	can                     backend.Capabilities // of a client with a queue
+	oneToken                bool                 // see grantsOneToken
 
 	mem *memory.Backend
 
@@ -74,9 +76,17 @@ var (
 
 func newStore() *store {
 	s := &store{mem: memory.NewBackend(), last: map[string]grant{}, foreign: map[string]bool{}}
+	s.can = backend.Capabilities{
+		Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true, AnswersWanted: true,
+		Some: true,
+	}
 	s.acquire = s.attempt(s.mem.Acquire)
 	s.queue = s.attempt(func(ctx context.Context, req backend.Request) (backend.Grant, error) {
-		return s.mem.Queue(ctx, req, waitOf(ctx))
+		wait := waitOf(ctx)
+		if s.oneToken {
+			wait = manyTokens{wait, 1}
+		}
+		return s.mem.Queue(ctx, req, wait)
 	})
 	s.acquireMany = func(ctx context.Context, reqs []backend.Request) (grants []*backend.Grant, err error) {
 		return s.attemptSome(ctx, reqs, backend.Choice{})
@@ -379,12 +389,24 @@ func (s *store) abandoned(f func(req backend.Request, hung bool)) {
 // land executes an attempt that its caller has abandoned.
 func (s *store) land(req backend.Request) { _, _ = s.attempt(s.mem.Acquire)(context.Background(), req) }
 
+// grantsOneToken has each grant have one token, however many were asked for.
+func (s *store) grantsOneToken() {
+	s.oneToken = true
+	s.attempts(func(next acquireCall) acquireCall {
+		return func(ctx context.Context, req backend.Request) (backend.Grant, error) {
+			req.Fences = 1
+			return next(ctx, req)
+		}
+	})
+}
+
 // tokens has f replace the tokens of grants. before is the grant before it.
 func (s *store) tokens(f func(fence uint64, before grant) uint64) {
 	shown := map[uint64]uint64{}
+	s.grantsOneToken() // f does not know of others
+	s.can.Blocks = false
 	s.attempts(func(next acquireCall) acquireCall {
 		return func(ctx context.Context, req backend.Request) (backend.Grant, error) {
-			req.Fences = 1 // f does not know of others
 			before := s.of(req.Key)
 			g, err := next(ctx, req)
 			if err == nil {
@@ -424,10 +446,9 @@ func (c *client) Acquire(ctx context.Context, req backend.Request) (backend.Gran
 }
 
 func (c *client) Capabilities() backend.Capabilities {
-	return backend.Capabilities{
-		Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true, AnswersWanted: true,
-		Some: true,
-	}
+	of := c.can
+	of.Order, of.AnswersWanted = false, false
+	return of
 }
 
 func (c *client) AcquireMany(
@@ -477,6 +498,8 @@ type waitKey struct{}
 
 func waitOf(ctx context.Context) backend.Wait { return ctx.Value(waitKey{}).(backend.Wait) }
 
+func (q queuer) Capabilities() backend.Capabilities { return q.can }
+
 func (q queuer) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	return q.queue(context.WithValue(ctx, waitKey{}, wait), req)
 }
@@ -515,8 +538,7 @@ func harness(f flaw) Harness {
 	if role == nil {
 		role = queues
 	}
-	_, fifo := role(&client{}).(backend.Queuer)
-	h := Harness{Bubble: notCalled, FIFO: fifo, Labels: true, Verifies: true, Wanted: fifo, Steps: true, Some: true}
+	h := Harness{Bubble: notCalled}
 	h.Store = func(testing.TB) Store {
 		s := newStore()
 		if f.store != nil {

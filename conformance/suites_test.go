@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,20 +77,14 @@ func TestEveryPropertyHasAFlaw(t *testing.T) {
 	eachHasItsOwn(t, allSuites, alone)
 }
 
-// modest is a Backend that does not state what it can do.
-type modest struct{ *client }
+// modest is a Backend that states nothing, and can do nothing of it.
+type modest struct{ backend.Backend }
 
-func (modest) Capabilities() backend.Capabilities { return backend.Capabilities{} }
-
-// What the harness declares, the Backend has to state.
-func TestDeclarationsAreStated(t *testing.T) {
-	h := harness(flaw{role: func(c *client) backend.Backend { return modest{c} }})
-	h.FIFO, h.Wanted = true, true
-	for name, v := range virtually(t, h, backendProperties[:1]) {
-		for _, missing := range []string{"Tokens", "FIFO", "Labels", "Wanted", "Some"} {
-			assert.Contains(t, v.log, missing, name)
-		}
-	}
+func (m modest) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
+	req.Label, req.Fences = "", 1
+	g, err := m.Backend.Acquire(ctx, req)
+	g.Fence = 0
+	return g, err
 }
 
 // A Locker that repeats requests passes if its harness declares Retries.
@@ -111,23 +104,24 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 	store := h.Store
 	h.Store = func(t testing.TB) Store {
 		s := store(t)
-		return Store{Open: func() backend.Backend { return struct{ backend.Backend }{s.Open()} }}
+		return Store{Open: func() backend.Backend { return modest{s.Open()} }}
 	}
-	h.FIFO, h.Labels, h.Verifies, h.Wanted, h.Steps, h.Some = false, false, false, false, false, false
 	verdicts := virtually(t, h, allSuites)
 	assert.Empty(t, failures(verdicts))
 	for name, why := range map[string]string{
 		"LossIsNoticed": "no Delete", "HungStoreIsBounded": "no Hang", "LatencyCounts": "no Hang",
 		"ForeignKeyIsRefused": "no Foreign", "NothingIsLeft": "no Left",
-		"FenceSurvivesRestart": "no Restart", "LostMessagesDelay": "no LoseMessages",
-		"ServedInOrder": "does not declare FIFO", "CallersShareWithOthers": "does not declare FIFO",
-		"LabelNamesTheHolder": "does not declare Labels",
-		"ManyLossEnds":        "no Delete", "ManyInOneStep": "does not declare Steps",
-		"VerifyProves": "does not declare Verifies", "VerifyChangesNothing": "does not declare Verifies",
-		"WantedTells": "does not declare Wanted", "WantedIsTrue": "does not declare Wanted",
-		"PermitsAreWanted":           "does not declare Wanted",
-		"ReadersAndWritersAreWanted": "does not declare Wanted",
-		"ContextEndIsPrompt":         "no Hang", "NoAnswerIsUnavailable": "no Hang and no Down",
+		"FenceSurvivesRestart": "does not state Tokens", "LostMessagesDelay": "no LoseMessages",
+		"ServedInOrder": "does not state Order", "CallersShareWithOthers": "does not state Order",
+		"ManyLossEnds": "no Delete", "ManyInOneStep": "does not state Many",
+		"VerifyProves": "does not state Verify", "VerifyChangesNothing": "does not state Verify",
+		"WantedIsTrue":               "does not state TellsWanted or AnswersWanted",
+		"PermitsAreWanted":           "does not state TellsWanted or AnswersWanted",
+		"ReadersAndWritersAreWanted": "does not state TellsWanted or AnswersWanted",
+		"FenceIsUnique":              "does not state Tokens", "FenceOutlivesTheLock": "does not state Tokens",
+		"FenceBlocksDoNotOverlap": "does not state Tokens", "TokensOfReadersAndWriters": "does not state Tokens",
+		"TokensAreRaised": "does not state Tokens", "RaisingIsOneStep": "does not state Tokens",
+		"ContextEndIsPrompt": "no Hang", "NoAnswerIsUnavailable": "no Hang and no Down",
 		"RecoversAfterOutage": "no Down", "ReleaseGoesOn": "no Down",
 		"LostReplyIsNoAnswer": "no LoseReply", "CloseIsFinal": "no Close",
 		"NotifyTells":           "does not implement backend.Notifier",
@@ -137,20 +131,12 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		"WatchOutlivesOutages":  "does not implement inspect.Watcher",
 		"ManyGrantEach":         "does not implement backend.ManyAcquirer",
 		"SomeFirstFree":         "does not implement backend.ManyAcquirer",
-		"TokensAreRaised":       "does not implement inspect.FenceRaiser",
-		"RaisingIsOneStep":      "does not implement inspect.FenceRaiser",
 		"LostPermitIsTold":      "no Delete", "LostPartIsTold": "no Delete",
-		"PermitsServedInOrder":       "does not declare FIFO",
-		"ReaderPrecedesLaterWriters": "does not declare FIFO",
+		"PermitsServedInOrder":       "does not state Order",
+		"ReaderPrecedesLaterWriters": "does not state Order",
 	} {
 		assert.True(t, verdicts[name].skipped, name)
 		assert.Contains(t, verdicts[name].log, why, name)
-	}
-	h = harness(flaw{change: func(h *Harness) { h.Unfenced = true }})
-	for name, v := range virtually(t, h, allSuites) {
-		tokens := strings.HasPrefix(name, "Fence") && name != "FenceGrows" || strings.HasPrefix(name, "Tokens") ||
-			strings.HasPrefix(name, "Raising")
-		assert.Equal(t, tokens, v.skipped && strings.Contains(v.log, "Unfenced"), name)
 	}
 }
 

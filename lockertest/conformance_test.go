@@ -53,7 +53,7 @@ func (r *recorder) left() []string {
 
 // The faults of the store are those that the suites ask for.
 func TestConformance(t *testing.T) {
-	h := conformance.Harness{FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true}
+	h := conformance.Harness{}
 	h.Store = func(testing.TB) conformance.Store {
 		r := &recorder{Store: lockertest.NewStore()}
 		return conformance.Store{

@@ -10,7 +10,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	h := conformance.Harness{FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true}
+	h := conformance.Harness{}
 	h.Store = func(testing.TB) conformance.Store {
 		b := memory.NewBackend()
 		return conformance.Store{

@@ -180,21 +180,18 @@ func conform(
 func TestConformance(t *testing.T) {
 	stores := map[string]conformance.Harness{
 		"memory": {
-			FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 			Store: func(testing.TB) conformance.Store {
 				b := memory.NewBackend()
 				return conformance.Store{Client: func() locker.Locker { return locker.NewClient(b) }}
 			},
 		},
 		"single": {
-			FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 			Store: simulated(1, openSingle),
 		},
 		"cluster": {
-			FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 			Store: simulated(3, openCluster),
 		},
-		"redlock": {Labels: true, Verifies: true, Store: simulated(3, openRedlock)},
+		"redlock": {Store: simulated(3, openRedlock)},
 	}
 	for backend, h := range stores {
 		h.Bubble = virtual.Test
@@ -213,7 +210,6 @@ func TestConformanceOnARealServer(t *testing.T) {
 	order := orders()[0]
 	t.Run(name(order, "single"), func(t *testing.T) {
 		conform(t, order, conformance.Harness{
-			FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 			Store: func(t testing.TB) conformance.Store {
 				s := redistest.Start(t)
 				return conformance.Store{

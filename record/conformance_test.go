@@ -15,7 +15,7 @@ import (
 func harness(latency time.Duration, faults func() func(recordstore.Request) recordstore.Fault,
 	opts ...record.Option,
 ) conformance.Harness {
-	return conformance.Harness{Labels: true, Verifies: true, Store: func(t testing.TB) conformance.Store {
+	return conformance.Harness{Store: func(t testing.TB) conformance.Store {
 		s := recordstore.New()
 		s.Latency = latency
 		start, opened := time.Now().Add(-time.Hour), 0

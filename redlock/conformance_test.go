@@ -31,7 +31,6 @@ func TestConformance(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%d nodes, %s", n, driver), func(t *testing.T) {
 				h := conformance.Harness{
-					Labels: true, Verifies: true, Wanted: true,
 					Store: func(t testing.TB) conformance.Store {
 						c := startCluster(t, n)
 						return conformance.Store{
@@ -89,8 +88,8 @@ func TestBackendConformance(t *testing.T) {
 	}) {
 		t.Run(fmt.Sprintf("%d nodes, %d dead, %d hung", tt.nodes, tt.dead, tt.hung), func(t *testing.T) {
 			h := conformance.Harness{
-				Bubble: virtual.Test, Labels: true, Verifies: true, Wanted: true,
-				Store: func(t testing.TB) conformance.Store { return simulated(t, tt.nodes, tt.dead, tt.hung) },
+				Bubble: virtual.Test,
+				Store:  func(t testing.TB) conformance.Store { return simulated(t, tt.nodes, tt.dead, tt.hung) },
 			}
 			conformance.RunBackend(t, h)
 			conformance.RunSemaphore(t, h)

@@ -52,7 +52,7 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 		p := personalities[name]
 		t.Run(name, func(t *testing.T) {
 			h := conformance.Harness{
-				Bubble: virtual.Test, FIFO: true, Verifies: true, Wanted: true, Steps: true, Some: true,
+				Bubble: virtual.Test,
 				Store: func(testing.TB) conformance.Store {
 					var wire simnode.Wire
 					nodes := simnode.NewNodes(p.servers)
@@ -88,7 +88,6 @@ func conformBackend(t *testing.T) {
 	t.Parallel()
 	build := opened("redigo")
 	conformance.RunBackend(t, conformance.Harness{
-		FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
 			p := fault.New(t, s.Addr())

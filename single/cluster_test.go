@@ -68,7 +68,6 @@ func conformCluster(t *testing.T) {
 	t.Parallel()
 	c, names := redistest.StartCluster(t, 3, false), slices.Sorted(maps.Keys(clusterBuilders))
 	conformance.RunLocker(t, conformance.Harness{
-		FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 		Store: func(t testing.TB) conformance.Store {
 			prefix, n := backend.NewToken(), 0
 			own := func(key string, cmd ...any) { c.Owner(t, c.Slot(t, prefix+key)).Cmd(t, cmd...) }

@@ -37,7 +37,6 @@ func TestConformanceOf(t *testing.T) {
 
 func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 	conformance.RunLocker(t, conformance.Harness{
-		FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
 			return conformance.Store{
@@ -62,7 +61,7 @@ func TestSemaphoresReadersAndWriters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				h := conformance.Harness{FIFO: true, Store: func(t testing.TB) conformance.Store {
+				h := conformance.Harness{Store: func(t testing.TB) conformance.Store {
 					s := redistest.Start(t)
 					if len(opts) > 0 {
 						d := build(t, s.Addr())
@@ -89,7 +88,6 @@ func conformMixedDrivers(t *testing.T) {
 	t.Parallel()
 	names := drivers.Names()
 	conformance.RunLocker(t, conformance.Harness{
-		FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
 			n := 0

@@ -51,7 +51,7 @@ func conformWithReplicas(t *testing.T) {
 		// Two servers answer each call within the TTL. That may take a second: so often a replica acknowledges by itself,
 		// if it has missed the question of the WAIT. TestReplicaHasTheLock checks that it is not the rule.
 		conformance.RunLocker(t, conformance.Harness{
-			FIFO: true, Labels: true, Steps: true, Some: true, MinTTL: 3 * time.Second, Store: store,
+			MinTTL: 3 * time.Second, Store: store,
 		})
 	})
 }

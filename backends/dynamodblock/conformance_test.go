@@ -126,7 +126,6 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	s := dynamotest.Start(t)
 	conformance.RunBackend(t, conformance.Harness{
-		Labels: true, Verifies: true,
 		Store: func(t testing.TB) conformance.Store {
 			w := &world{
 				t: t, link: s.NewLink(t), table: newTable(t, s), client: connect(t, s.URL()), seen: make(map[string]sighting),

@@ -37,7 +37,7 @@ func TestConformance(t *testing.T) {
 	}
 	shared := etcdtest.Start(t)
 	h := conformance.Harness{
-		MinTTL: time.Second, Granularity: time.Second, FIFO: true, Labels: true, Verifies: true, Wanted: true,
+		MinTTL: time.Second, Granularity: time.Second,
 		Store: func(t testing.TB) conformance.Store {
 			m := shared
 			if slices.Contains(alone, path.Base(t.Name())) {

@@ -167,7 +167,7 @@ func left(t testing.TB, dir string) (names []string) {
 }
 
 func TestConformance(t *testing.T) {
-	h := conformance.Harness{Labels: true, Verifies: true, Store: func(t testing.TB) conformance.Store {
+	h := conformance.Harness{Store: func(t testing.TB) conformance.Store {
 		base, f := t.TempDir(), new(faults)
 		disk, none, mount := filepath.Join(base, "disk"), filepath.Join(base, "none"), filepath.Join(base, "mount")
 		dir := filepath.Join(mount, "locks")

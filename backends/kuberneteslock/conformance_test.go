@@ -90,7 +90,7 @@ func electors(name string) string {
 		`"spec":{"holderIdentity":"operator-1_6f","leaseDurationSeconds":15,"leaseTransitions":3}}`
 }
 
-var harness = conformance.Harness{Labels: true, Verifies: true, Store: func(t testing.TB) conformance.Store {
+var harness = conformance.Harness{Store: func(t testing.TB) conformance.Store {
 	s := kubetest.Start(t)
 	kubeconfig := s.Kubeconfig("")
 	return conformance.Store{

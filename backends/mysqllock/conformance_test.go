@@ -53,7 +53,7 @@ const restarting = "FenceSurvivesRestart"
 
 // All properties. Each has a prefix of its own, and a network of its own that fails: the others do not notice.
 func testConformance(t *testing.T, shared *mariadbtest.Server) {
-	h := conformance.Harness{Labels: true, Verifies: true, Store: func(t testing.TB) conformance.Store {
+	h := conformance.Harness{Store: func(t testing.TB) conformance.Store {
 		s, own := shared, path.Base(t.Name()) == restarting
 		if own {
 			s = migrated(t)

@@ -106,7 +106,7 @@ func (s store) conformance() conformance.Store {
 }
 
 var harness = conformance.Harness{
-	MinTTL: time.Second, Granularity: time.Second, Labels: true, Verifies: true, Steps: true,
+	MinTTL: time.Second, Granularity: time.Second,
 	Store: func(t testing.TB) conformance.Store { return start(t).conformance() },
 }
 

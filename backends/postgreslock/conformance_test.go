@@ -76,7 +76,6 @@ const restarting = "FenceSurvivesRestart"
 // All properties. Each has a prefix of its own, and a network of its own that fails: the others do not notice.
 func testConformance(t *testing.T, shared *pgtest.Server) {
 	h := conformance.Harness{
-		FIFO: true, Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 		Store: func(t testing.TB) conformance.Store {
 			s, own := shared, path.Base(t.Name()) == restarting
 			if own {

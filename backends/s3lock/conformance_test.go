@@ -41,7 +41,7 @@ func (s *server) faults() conformance.Store {
 // With clients of the program's own. A TTL also bounds the requests that are made for it, and machines are busy.
 func TestConformance(t *testing.T) {
 	conformance.RunBackend(t, conformance.Harness{
-		Labels: true, Verifies: true, MinTTL: 400 * time.Millisecond,
+		MinTTL: 400 * time.Millisecond,
 		Store: func(t testing.TB) conformance.Store {
 			s := start(t)
 			store := s.faults()

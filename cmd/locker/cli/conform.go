@@ -36,10 +36,10 @@ It uses its own prefix, so that it does not affect other locks.
 
 On Redis it deletes its keys at the end. For that the user needs +scan. Without it, the fencing counters of that prefix
 stay, because counters never expire: one for each hash slot in which there was a lock. On other stores, locks that a
-property has left behind end within five minutes. There, conform first tries what the store can do, and skips the rest:
-that a holder learns of waiters, for example, and always that waiters are served in order.
+property has left behind end within five minutes.
 
-Conform skips properties for which the servers would have to hang or restart, or for which all their keys would have to
+Conform skips what the store does not state that it can do: that waiters are served in order, for example. It also skips
+properties for which the servers would have to hang or restart, or for which all their keys would have to
 be read. On a slow link a property may fail because it took too long.
 
 It exits with 0 if all properties hold, with 1 if one does not, and with 69 if the servers cannot be used.`,
@@ -134,12 +134,12 @@ func runSuite(ctx context.Context, c *config.Config, d *config.Deployment, prefi
 		Open: func(store int) (locker.Locker, error) { return under(c, of(store)).Open(ctx) },
 	}
 	if len(d.Servers) > 0 {
-		tested.Redis = &conform.Redis{Redlock: d.Redlock, Delete: func(store int, key string) error {
+		tested.Delete = func(store int, key string) error {
 			return eachServer(d, func(s config.Server) error {
 				_, err := s.Driver.Do(ctx, drivers.Command{"DEL", of(store) + key})
 				return err
 			})
-		}}
+		}
 	}
 	return conform.Main(ctx, tested)
 }

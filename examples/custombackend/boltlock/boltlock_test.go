@@ -152,7 +152,6 @@ func (s slow) Replace(ctx context.Context, name, version string, text []byte) (s
 // harness is what the suites need. They run in virtual time, because the store waits for no other process.
 var harness = conformance.Harness{
 	Bubble: synctest.Test,
-	Labels: true, Verifies: true,
 	Store: func(t testing.TB) conformance.Store {
 		s := newStore(t)
 		return conformance.Store{

@@ -62,7 +62,7 @@ func Conform(t *testing.T, suite func(t *testing.T, h conformance.Harness)) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			suite(t, conformance.Harness{
-				Bubble: virtual.Test, FIFO: kind.world.Queues, Wanted: kind.world.Tells || kind.world.Answers,
+				Bubble: virtual.Test,
 				Store: func(testing.TB) conformance.Store {
 					c := newCalls()
 					return conformance.Store{
@@ -278,7 +278,11 @@ type single struct {
 	inspect.Inspector
 }
 
-func (s single) Capabilities() backend.Capabilities { return backend.Capabilities{AnswersWanted: true} }
+func (s single) Capabilities() backend.Capabilities {
+	can := s.Backend.(backend.Capable).Capabilities()
+	can.Some, can.AnswersWanted = false, true
+	return can
+}
 
 func (s single) Extend(ctx context.Context, req backend.Request) error {
 	i, _ := s.Inspect(ctx, req.Key) // the answer is of the past when it comes
@@ -293,3 +297,9 @@ func (s single) Extend(ctx context.Context, req backend.Request) error {
 
 // poller is a store without a queue.
 type poller struct{ backend.Backend }
+
+func (p poller) Capabilities() backend.Capabilities {
+	can := p.Backend.(backend.Capable).Capabilities()
+	can.Some, can.Order = false, false
+	return can
+}

@@ -59,8 +59,6 @@ func TestConformance(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			conformance.RunLocker(t, conformance.Harness{
 				Bubble: virtual.Test,
-				FIFO:   true,
-				Labels: true, Verifies: true, Wanted: true, Steps: true, Some: true,
 				Store: func(testing.TB) conformance.Store {
 					store := &forgetful{Backend: memory.NewBackend()}
 					middleware := tracing.New(s.opts()...)

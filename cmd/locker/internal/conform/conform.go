@@ -21,16 +21,9 @@ type Deployment struct {
 	// Open makes a Locker for the given store. It must be as independent of the other Lockers as one in another
 	// process. Stores are numbered from 0 and share no locks.
 	Open func(n int) (locker.Locker, error)
-	// Redis is nil if the store is another one. What that can do is learned from it.
-	Redis *Redis
-}
-
-// Redis is what is known of locks on Redis servers.
-type Redis struct {
-	// Delete removes the lock under key from a store, without the knowledge of its holder.
+	// Delete removes the lock under key from a store on Redis servers, without the knowledge of its holder. It is nil if
+	// the store is another one.
 	Delete func(n int, key string) error
-	// Redlock reports that the servers are the nodes of a quorum.
-	Redlock bool
 }
 
 // Outcome is the result of checking a property.
@@ -58,17 +51,16 @@ type Result struct {
 // second implementation of testing.TB would have to follow the first one, and its faults would look like faults of the
 // store. The argument of testing.MainStart changes from version to version.
 func Main(ctx context.Context, d Deployment) error {
-	k, err := d.learn(ctx)
+	h, remove, err := d.learn(ctx)
 	if err != nil {
 		return err
 	}
 	n := make(chan int, 1)
 	n <- 0
-	h := k.Harness
 	h.Store = func(t testing.TB) conformance.Store {
 		store := <-n + 1
 		n <- store
-		return d.store(t, store, k.remove)
+		return d.store(t, store, remove)
 	}
 	// The suites run one after the other. A writer makes requests for 64 locks, and other properties beside it would
 	// be late.
