@@ -2,7 +2,6 @@ package locker
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/golocker/locker/internal/core/several"
@@ -17,17 +16,14 @@ const gateTTL = 3 * time.Second
 // have a price, renewals have one, too.
 const looksPerTTL = 10
 
-// waiting returns the options of a lock that its caller needs only for as long as it waits for others, or for as long
-// as it waits for more of them; see several.Gate and several.Partial. What the caller has asked for begins with
-// lease.Begin.
-func (c *Client) waiting(ctx context.Context, key string, o options) options {
-	ttl := min(max(gateTTL, looksPerTTL*c.can.Look), o.ttl)
-	switch gate := several.GateFrom(ctx); {
-	case gate != nil && strings.HasSuffix(key, gate.Name):
-		o.ttl = ttl
-	case several.IsPartial(ctx):
+// waiting returns o, or the options of a lock that its caller needs only while it waits; see several.Partial. What the
+// caller has asked for begins with lease.begin.
+func (c *Client) waiting(ctx context.Context, o options) options {
+	if p := several.PartialFrom(ctx); p != nil {
 		asked := o
-		o.ttl, o.noRenewal, o.maxHold, o.minHold, o.asked = ttl, false, 0, 0, &asked
+		o.ttl = min(max(gateTTL, looksPerTTL*c.can.Look), o.ttl)
+		o.noRenewal, o.maxHold, o.minHold = false, 0, 0
+		o.partial, o.asked = p, &asked
 	}
 	return o
 }
@@ -40,19 +36,14 @@ func (o options) keeps() time.Duration {
 	return o.minHold
 }
 
-// Begin makes the lease what its caller has asked for, once it has all locks that it waits for. Times count from now.
-// Package slots looks for it behind middleware, as [Verify] looks for the lease.
-func (l *lease) Begin(ctx context.Context) error {
-	g := l.grant
-	g.mu.Lock()
-	o, ttl := g.asked, g.ttl
-	g.asked = nil
-	g.mu.Unlock()
-	if o == nil {
+// begin makes the lease what its caller has asked for, once it has all locks that it waits for. Times count from now. A
+// lease that has ended stays as it is: the call has lost it, or had enough without it.
+func (l *lease) begin(ctx context.Context, o *options) error {
+	if l.Err() != nil {
 		return nil
 	}
-	start := time.Now()
-	if o.ttl != ttl || o.noRenewal {
+	g, start := l.grant, time.Now()
+	if o.ttl != l.TTL() || o.noRenewal {
 		if err := l.Extend(ctx, TTL(o.ttl)); err != nil {
 			return err
 		}

@@ -189,7 +189,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	if err := c.reentrant(ctx, key); err != nil {
 		return nil, err
 	}
-	o = c.waiting(ctx, key, o)
+	o = c.waiting(ctx, o)
 	start := time.Now()
 	queue, l, err := c.queues.join(ctx, c.closing, key, o)
 	if err != nil {
@@ -214,7 +214,7 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 	o := newOptions(opts)
 	err := o.validate(key)
 	if err == nil {
-		o = c.waiting(ctx, key, o)
+		o = c.waiting(ctx, o)
 		var l *lease
 		if l, err = c.attempt(ctx, key, o, nil); err == nil {
 			return l, nil
@@ -388,7 +388,6 @@ func (c *Client) hold(
 		start:   start,
 		maxHold: o.maxHold,
 		minHold: o.minHold,
-		asked:   o.asked,
 		first:   lease{fence: req.Fence, trace: trace},
 		ttl:     req.TTL,
 		longest: req.TTL,
@@ -422,6 +421,9 @@ func (c *Client) hold(
 	c.schedule.add(g, due)
 	c.count.Store(int64(len(c.schedule.grants)))
 	g.expiry = time.AfterFunc(rest-c.early(g.ttl), g.rearm)
+	if l, asked := g.lease, o.asked; asked != nil {
+		o.partial.Add(func(ctx context.Context) error { return l.begin(ctx, asked) })
+	}
 	return g.lease, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/golocker/locker/internal/core/several"
 )
@@ -143,16 +142,20 @@ func (c *heldContext) Value(key any) any {
 
 type leaseKey struct{}
 
-// ownKey is the key of a value in a context: the lease of that lock, if the context carries one that has not ended.
-type ownKey struct {
-	client *Client
-	key    string
+// carried is the key of a value that no context has: each lease that a context carries is shown to it. It gathers which
+// of some locks of a Client are among them.
+type carried struct {
+	client     *Client
+	keys, held []string
 }
 
 // Is implements several.Sought.
-func (k ownKey) Is(l any) bool {
+func (c *carried) Is(l any) bool {
 	of, ok := l.(*lease)
-	return ok && of.grant.client == k.client && of.Key() == k.key && of.Err() == nil
+	if ok && of.grant.client == c.client && slices.Contains(c.keys, of.Key()) && of.Err() == nil {
+		c.held = append(c.held, of.Key())
+	}
+	return false
 }
 
 // isOrHas reports whether l is sought, or a lease behind it.
@@ -172,32 +175,27 @@ func isOrHas(l Lease, sought several.Sought) bool {
 	}
 }
 
-// reentrant returns an error if ctx carries a lease of key of this Client, or too many of the places behind the gate
-// that key is. A Lock would wait for its own caller.
+// carries returns of how many of the locks of keys ctx carries leases that have not ended.
+func (c *Client) carries(ctx context.Context, keys ...string) int {
+	own := carried{client: c, keys: keys}
+	_ = ctx.Value(&own)
+	slices.Sort(own.held)
+	return len(slices.Compact(own.held))
+}
+
+// reentrant returns an error if a Lock of key would wait for its own caller, because ctx carries a lease of it, or
+// blocks the gate that it is.
 func (c *Client) reentrant(ctx context.Context, key string) error {
-	if _, ok := LeaseFrom(ctx); !ok { // this look allocates nothing
-		return nil
-	}
-	if ctx.Value(ownKey{c, key}) != nil || c.blocksGate(ctx, key) {
+	if _, ok := LeaseFrom(ctx); ok && (c.carries(ctx, key) > 0 || c.blocks(ctx, key)) { // the first look allocates nothing
 		return errReentrant
 	}
 	return nil
 }
 
-// blocksGate reports whether key is a gate, and ctx carries leases of more places behind it than the call can spare.
-func (c *Client) blocksGate(ctx context.Context, key string) bool {
-	gate := several.GateFrom(ctx)
-	if gate == nil {
-		return false
-	}
-	front, ok := strings.CutSuffix(key, gate.Name)
-	own := 0
-	for _, place := range gate.Places {
-		if ok && ctx.Value(ownKey{c, front + place}) != nil {
-			own++
-		}
-	}
-	return own > gate.Spare
+// blocks reports whether key is a gate, and ctx carries leases of more places behind it than the call can spare.
+func (c *Client) blocks(ctx context.Context, key string) bool {
+	gates := several.GatesFrom(ctx)
+	return gates != nil && c.carries(ctx, gates.Behind(key)...) > gates.Spare
 }
 
 // LeaseFrom returns the lease that ctx carries. A context carries a lease if it is from [WithLease], as those

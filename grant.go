@@ -28,7 +28,6 @@ type grant struct {
 	start   time.Time     // when the acquiring request was sent
 	maxHold time.Duration // the grant ends shortly before start plus maxHold; 0: no limit
 	minHold time.Duration // the lock stays taken until start plus minHold
-	asked   *options      // what Begin begins; nil if it has nothing to begin
 
 	// The position in the schedule, guarded by the mu of the Client.
 	due   time.Time     // when the next renewal is due

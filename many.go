@@ -65,10 +65,6 @@ var errNotMany = fmt.Errorf("these locks cannot be acquired in one step: %w", er
 
 // TryLockMany implements [ManyLocker]. It is for [LockAll], [TryLockAll] and middleware.
 func (c *Client) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lease, error) {
-	if probe := several.ProbeFrom(ctx); probe != nil {
-		probe.Carried = slices.ContainsFunc(m.Keys, func(key string) bool { return c.reentrant(ctx, key) != nil })
-		return nil, errNotMany
-	}
 	o := newOptions(opts)
 	for i, key := range m.Keys {
 		err := o.validate(key)
@@ -83,7 +79,10 @@ func (c *Client) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lea
 			return nil, &Error{"trylock", key, err}
 		}
 	}
-	leases, err := c.attemptMany(ctx, m, c.waiting(ctx, "", o))
+	if slices.ContainsFunc(m.Gates, func(gate string) bool { return c.blocks(ctx, gate) }) {
+		return nil, &Error{"trylock", m.Keys[0], errReentrant}
+	}
+	leases, err := c.attemptMany(ctx, m, c.waiting(ctx, o))
 	if err == nil {
 		return leases, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/internal/core/label"
+	"github.com/golocker/locker/internal/core/several"
 )
 
 const (
@@ -39,8 +40,11 @@ type options struct {
 	patience  time.Duration
 	label     string
 	noLocal   bool
-	asked     *options // what the lease is to have once its caller has all locks; see Client.waiting
-	forExtend bool     // the option that was applied last is also one of Extend
+	forExtend bool // the option that was applied last is also one of Extend
+
+	// The following are nil except for a lock of a several.Partial; see Client.waiting.
+	partial *several.Partial
+	asked   *options // what the lease is to have once its caller has all locks
 }
 
 var defaultOptions = options{ttl: DefaultTTL, patience: DefaultPatience, label: label.Default}

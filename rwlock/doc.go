@@ -99,6 +99,6 @@
 // A reader that asks again would wait for itself if a writer waits in between: the writer waits for the first slot, and
 // the second call for the writer. A reader that asks for Exclusive always would. Lock fails at once with
 // locker.ErrReentrant if its context carries a lease of the same key, as locker.Do gives it to its function. It may be
-// of another RWLock on the same Client, if all middleware between this one and the Client is a locker.ManyLocker.
-// Without such a context, the call waits until its context ends. Use Upgradeable to read first and then write.
+// of another RWLock on the same Client, if all middleware of its leases has Unwrap. Without such a context, the call
+// waits until its context ends. Use Upgradeable to read first and then write.
 package rwlock

@@ -108,11 +108,14 @@ func (v *view) acquire(
 	if key == "" {
 		return nil, about(op, key, fmt.Errorf("%w: the key is empty", locker.ErrInvalid))
 	}
-	if op == "lock" && v.rw.carried(ctx, key) {
+	own, other := v.rw.carried(ctx, key)
+	if op == "lock" && own {
 		return nil, about(op, key, errReentrant)
 	}
-	// What LockAll has belongs to it until it returns, and a slot that is shared belongs to no call.
-	if v.kind == shared && len(opts) == 0 && ctx.Err() == nil && several.From(ctx) == nil {
+	// What LockAll has belongs to it until it returns, and a slot that is shared belongs to no call. Whoever may have the
+	// same locks by another RWLock asks alone, because only the Client below knows, and sees the context of the call then.
+	alone := len(opts) > 0 || ctx.Err() != nil || several.From(ctx) != nil || op == "lock" && other
+	if v.kind == shared && !alone {
 		return v.rw.share(ctx, op, key, get)
 	}
 	var k *locks
@@ -134,23 +137,12 @@ func (v *view) acquire(
 var errReentrant = fmt.Errorf("%w: %w: the context carries a lease of this key", locker.ErrInvalid,
 	locker.ErrReentrant)
 
-// carried reports whether ctx carries a lease of key: one of rw, or one of another RWLock that has the same locks.
-func (rw *RWLock) carried(ctx context.Context, key string) bool {
+// carried reports whether ctx carries a lease of key that is of rw, and one that is of any RWLock.
+func (rw *RWLock) carried(ctx context.Context, key string) (own, other bool) {
 	if _, ok := locker.LeaseFrom(ctx); !ok { // the other looks allocate
-		return false
+		return false, false
 	}
-	if ctx.Value(ownKey{rw, key}) != nil {
-		return true
-	}
-	if ctx.Value(ownKey{nil, key}) == nil {
-		return false
-	}
-	p := new(several.Probe)
-	keys := slices.Sorted(slices.Values(rw.group(key).Slots))
-	got, _ := locker.TryLockMany(p.With(ctx), rw.locker, locker.Many{Keys: keys, N: 1})
-	// A ManyLocker that does not end in a Client knows nothing of probes.
-	slots.Release(ctx, slices.DeleteFunc(got, func(l locker.Lease) bool { return l == nil })...)
-	return p.Carried
+	return ctx.Value(ownKey{rw, key}) != nil, ctx.Value(ownKey{nil, key}) != nil
 }
 
 // ownKey is the key of a value in a context: a lease of that key that has not ended, if the context carries one.
@@ -231,7 +223,8 @@ func (rw *RWLock) upgradeableOnce(
 	if op == "trylock" {
 		acquire = rw.locker.TryLock
 	}
-	intent, err := acquire(ctx, name(key, "intent"), append(opts[:len(opts):len(opts)], locker.NoLocalHandover())...)
+	before := rw.group(key, "intent")
+	intent, err := acquire(before.Before(ctx, 1), before.Gates[0], append(slices.Clip(opts), locker.NoLocalHandover())...)
 	if err != nil {
 		return nil, false, about(op, key, err)
 	}

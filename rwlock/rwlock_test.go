@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/testing/placestest"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/rwlock"
 )
@@ -448,6 +450,58 @@ func TestLockThatWouldWaitForItselfByAnotherRWLock(t *testing.T) {
 	})
 }
 
+// bare is a middleware without optional interfaces.
+type bare struct{ locker.Locker }
+
+// A reader whose context carries a lease of another RWLock does not wait for it together with readers who wait for a
+// writer that waits for that lease, whatever middleware is between.
+func TestReaderDoesNotWaitForItselfBehindOthers(t *testing.T) {
+	stores(t, func(w *world) {
+		for _, wrap := range []locker.Middleware{
+			func(l locker.Locker) locker.Locker { return l },
+			func(l locker.Locker) locker.Locker { return renaming{l, "a/"} },
+			func(l locker.Locker) locker.Locker { return bare{renaming{l, "a/"}} },
+		} {
+			c := w.Client()
+			one, other := rwlock.New(wrap(c)), rwlock.New(wrap(c))
+			outer := w.lock(one.Shared())
+			writer := w.waiting(rwlock.New(wrap(w.Client())).Exclusive())
+			reader := w.waiting(other.Shared())
+			ctx, cancel := locker.WithLease(w.Context(), outer)
+			ctx, soon := context.WithTimeout(ctx, time.Minute)
+			for _, l := range []locker.Locker{other.Shared(), other.Exclusive(), other.Upgradeable()} {
+				start := time.Now()
+				if _, err := l.Lock(ctx, key); !errors.Is(err, locker.ErrReentrant) || time.Since(start) > 0 {
+					w.Errorf("behind a %T: %v after %v", wrap(c), err, time.Since(start))
+				}
+			}
+			soon()
+			cancel()
+			w.Unlock(outer)
+			w.Unlock(<-writer)
+			w.Unlock(<-reader)
+		}
+	})
+}
+
+// An RWLock knows its own leases, also if nobody can see what they are made of.
+func TestReaderDoesNotWaitForItselfBehindOpaqueLeases(t *testing.T) {
+	stores(t, func(w *world) {
+		rw := rwlock.New(placestest.Opaque(w.Client()))
+		outer := w.lock(rw.Shared())
+		ctx, cancel := locker.WithLease(w.Context(), outer)
+		ctx, soon := context.WithTimeout(ctx, time.Second)
+		for _, l := range []locker.Locker{rw.Shared(), rw.Exclusive(), rw.Upgradeable()} {
+			if _, err := l.Lock(ctx, key); !errors.Is(err, locker.ErrReentrant) {
+				w.Error(err)
+			}
+		}
+		soon()
+		cancel()
+		w.Unlock(outer)
+	})
+}
+
 // A Close while LockAll has one of its slots and waits for another one gives back the first.
 func TestCloseWhileLockAllHasASlot(t *testing.T) {
 	stores(t, func(w *world) {
@@ -476,28 +530,35 @@ func TestCloseWhileLockAllHasASlot(t *testing.T) {
 }
 
 // oneByOne is a ManyLocker that acquires locks one by one, and does not end in a Client.
-type oneByOne struct{ locker.Locker }
+type oneByOne struct {
+	locker.Locker
+	acquired *atomic.Int64
+}
 
 func (o oneByOne) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
 	if m.N != 1 || len(m.Gates) > 0 {
 		return nil, errors.ErrUnsupported
 	}
+	o.acquired.Add(1)
 	lease, err := o.TryLock(ctx, m.Keys[1], opts...)
 	leases := make([]locker.Lease, len(m.Keys))
 	leases[1] = lease
 	return leases, err
 }
 
-// The question whether a call would wait for itself leaves nothing behind.
+// The question whether a call would wait for itself acquires nothing, and leaves nothing behind.
 func TestQuestionAboutAnotherRWLockTakesNothing(t *testing.T) {
 	stores(t, func(w *world) {
-		l := oneByOne{w.Client()}
+		l := oneByOne{w.Client(), new(atomic.Int64)}
 		outer := w.lock(rwlock.New(w.Client()).Shared(), locker.Label("outer"))
 		ctx, cancel := locker.WithLease(w.Context(), outer)
 		ctx, soon := context.WithTimeout(ctx, time.Second)
 		_, _ = rwlock.New(l).Exclusive().Lock(ctx, key)
 		soon()
 		cancel()
+		if n := l.acquired.Load(); n > 0 {
+			w.Errorf("a slot was acquired %d times to answer a question", n)
+		}
 		w.Unlock(outer)
 		w.empty()
 	})

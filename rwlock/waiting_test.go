@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/placestest"
 	"github.com/golocker/locker/rwlock"
 )
 
@@ -49,29 +50,32 @@ func TestDeadWaiterKeepsOthersForTheTTLOfTheGate(t *testing.T) {
 	})
 }
 
-// A writer has some slots long before the last one. MaxHold and the TTL without renewal count from when it has all.
+// A writer has some slots long before the last one. MaxHold and the TTL without renewal count from when it has all,
+// also behind a middleware whose leases have no Unwrap.
 func TestTimesOfAWriterCountFromTheLastSlot(t *testing.T) {
 	stores(t, func(w *world) {
 		const d = 5 * time.Second
-		for name, opts := range map[string][]locker.Option{
-			"MaxHold":   {locker.MaxHold(d), locker.TTL(2 * d)},
-			"NoRenewal": {locker.NoRenewal(), locker.TTL(d)},
-		} {
-			held := w.lock(w.process().Shared())
-			time.AfterFunc(4*d, func() { w.Unlock(held) })
-			start := time.Now()
-			lease := w.lock(w.process().Exclusive(), opts...)
-			if waited := time.Since(start); waited > 4*d+5*time.Second {
-				w.Errorf("%s: a writer waited for %v", name, waited)
+		for _, wrap := range []locker.Middleware{locker.Defaults(), placestest.Opaque} {
+			for name, opts := range map[string][]locker.Option{
+				"MaxHold":   {locker.MaxHold(d), locker.TTL(2 * d)},
+				"NoRenewal": {locker.NoRenewal(), locker.TTL(d)},
+			} {
+				held := w.lock(w.process().Shared())
+				time.AfterFunc(4*d, func() { w.Unlock(held) })
+				start := time.Now()
+				lease := w.lock(rwlock.New(wrap(w.Client())).Exclusive(), opts...)
+				if waited := time.Since(start); waited > 4*d+5*time.Second {
+					w.Errorf("%s: a writer waited for %v", name, waited)
+				}
+				if left := time.Until(lease.Until()); left < d-time.Second {
+					w.Errorf("%s: a writer has %v of %v left", name, left, d)
+				}
+				time.Sleep(d)
+				if lease.Err() == nil {
+					w.Errorf("%s: the lease has no end", name)
+				}
+				_ = lease.Unlock(w.Context())
 			}
-			if left := time.Until(lease.Until()); left < d-time.Second {
-				w.Errorf("%s: a writer has %v of %v left", name, left, d)
-			}
-			time.Sleep(d)
-			if lease.Err() == nil {
-				w.Errorf("%s: the lease has no end", name)
-			}
-			_ = lease.Unlock(w.Context())
 		}
 		w.empty()
 	})

@@ -380,15 +380,15 @@ func TestHolderThatAsksAgain(t *testing.T) {
 // tenant is a middleware that changes keys.
 type tenant struct {
 	locker.Locker
-	name string
+	name, version string
 }
 
 func (n tenant) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return n.Locker.Lock(ctx, n.name+key, opts...)
+	return n.Locker.Lock(ctx, n.name+key+n.version, opts...)
 }
 
 func (n tenant) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return n.Locker.TryLock(ctx, n.name+key, opts...)
+	return n.Locker.TryLock(ctx, n.name+key+n.version, opts...)
 }
 
 // A holder that asks again does not wait for the gate behind a caller that waits for its permits.
@@ -397,7 +397,7 @@ func TestHolderThatAsksAgainWhileOthersWait(t *testing.T) {
 	stores(t, func(w *world) {
 		for _, wrap := range []locker.Middleware{
 			func(l locker.Locker) locker.Locker { return l },
-			func(l locker.Locker) locker.Locker { return tenant{l, "a:"} },
+			func(l locker.Locker) locker.Locker { return tenant{l, "a:", ":v2"} },
 			locker.Defaults(locker.NoRenewal()), // each call makes another Locker
 		} {
 			for held := 1; held <= n; held++ {
@@ -429,10 +429,10 @@ func TestHolderThatWaitsForPermitsOfOthers(t *testing.T) {
 	const n = 3
 	stores(t, func(w *world) {
 		c := w.Client()
-		b := semaphore.New(tenant{c, "b:"}, n)
-		err := locker.Do(w.Context(), semaphore.New(tenant{c, "a:"}, n).Weight(n), key, func(ctx context.Context) error {
+		b := semaphore.New(tenant{c, "b:", ""}, n)
+		err := locker.Do(w.Context(), semaphore.New(tenant{c, "a:", ""}, n).Weight(n), key, func(ctx context.Context) error {
 			return locker.Do(ctx, b, key, func(ctx context.Context) error {
-				others := w.lock(semaphore.New(tenant{w.Client(), "b:"}, n).Weight(n - 1))
+				others := w.lock(semaphore.New(tenant{w.Client(), "b:", ""}, n).Weight(n - 1))
 				time.AfterFunc(time.Second, func() { w.Unlock(others) })
 				lease, err := b.Weight(n-1).Lock(ctx, key)
 				if err == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/internal/testing/placestest"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/semaphore"
@@ -64,43 +65,50 @@ func TestDeadWaiterKeepsOthersForTheTTLOfTheGate(t *testing.T) {
 }
 
 // A caller that needs several permits has some of them long before the last one. MaxHold, MinHold and the TTL without
-// renewal count from when it has all, so that it has as much of them as if all had been free.
+// renewal count from when it has all, so that it has as much of them as if all had been free, also behind a middleware
+// whose leases have no Unwrap.
 func TestTimesCountFromTheLastPermit(t *testing.T) {
 	stores(t, func(w *world) {
-		const n, d = 3, 5 * time.Second
-		for _, wait := range []time.Duration{d - 200*time.Millisecond, 4 * d} {
-			for name, opts := range map[string][]locker.Option{
-				"MaxHold": {locker.MaxHold(d)}, "NoRenewal": {locker.NoRenewal(), locker.TTL(d)},
-				"MinHold": {locker.MinHold(d)}, "TTL": {locker.TTL(2 * d)},
-			} {
-				held := w.lock(semaphore.New(w.Client(), n))
-				time.AfterFunc(wait, func() { w.Unlock(held) })
-				start := time.Now()
-				lease := w.Lock(semaphore.New(w.Client(), n).Weight(n), key, opts...)
-				if waited := time.Since(start); waited > wait+2*time.Second {
-					w.Errorf("%s: a caller waited for %v, %v of them for nothing", name, waited, waited-wait)
-				}
-				has := time.Now()
-				if left := time.Until(lease.Until()); left < d-time.Second {
-					w.Errorf("%s: after a wait of %v, the lease has %v of %v left", name, wait, left, d)
-				}
-				if name == "MinHold" {
-					w.Unlock(lease)
-					w.Unlock(w.lock(semaphore.New(w.Client(), n)))
-					if kept := time.Since(has); kept < d-100*time.Millisecond {
-						w.Errorf("after a wait of %v, a permit was kept for %v of %v", wait, kept, d)
-					}
-					continue
-				}
-				time.Sleep(d + time.Second)
-				if ended := lease.Err() != nil; ended != (name != "TTL") {
-					w.Errorf("%s: the lease has %v after its time", name, lease.Err())
-				}
-				_ = lease.Unlock(w.Context())
-			}
+		for _, wrap := range []locker.Middleware{locker.Defaults(), placestest.Opaque} {
+			w.timesCountFromTheLastPermit(wrap)
 		}
-		w.empty(n)
 	})
+}
+
+func (w *world) timesCountFromTheLastPermit(wrap locker.Middleware) {
+	const n, d = 3, 5 * time.Second
+	for _, wait := range []time.Duration{d - 200*time.Millisecond, 4 * d} {
+		for name, opts := range map[string][]locker.Option{
+			"MaxHold": {locker.MaxHold(d)}, "NoRenewal": {locker.NoRenewal(), locker.TTL(d)},
+			"MinHold": {locker.MinHold(d)}, "TTL": {locker.TTL(2 * d)},
+		} {
+			held := w.lock(semaphore.New(w.Client(), n))
+			time.AfterFunc(wait, func() { w.Unlock(held) })
+			start := time.Now()
+			lease := w.Lock(semaphore.New(wrap(w.Client()), n).Weight(n), key, opts...)
+			if waited := time.Since(start); waited > wait+2*time.Second {
+				w.Errorf("%s: a caller waited for %v, %v of them for nothing", name, waited, waited-wait)
+			}
+			has := time.Now()
+			if left := time.Until(lease.Until()); left < d-time.Second {
+				w.Errorf("%s: after a wait of %v, the lease has %v of %v left", name, wait, left, d)
+			}
+			if name == "MinHold" {
+				w.Unlock(lease)
+				w.Unlock(w.lock(semaphore.New(w.Client(), n)))
+				if kept := time.Since(has); kept < d-100*time.Millisecond {
+					w.Errorf("after a wait of %v, a permit was kept for %v of %v", wait, kept, d)
+				}
+				continue
+			}
+			time.Sleep(d + time.Second)
+			if ended := lease.Err() != nil; ended != (name != "TTL") {
+				w.Errorf("%s: the lease has %v after its time", name, lease.Err())
+			}
+			_ = lease.Unlock(w.Context())
+		}
+	}
+	w.empty(n)
 }
 
 // strict is a store that refuses TTLs above a minute, as Redis does with a restart guard.

@@ -4,6 +4,8 @@ package several
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -131,33 +133,75 @@ func (c *Call) Seen(held bool, since time.Duration) (bool, time.Duration) {
 	return held || c.waits, since
 }
 
-// Gate is what the Lock of a gate has to know of the places behind it: a caller that holds too many of them waits for
-// itself, because whoever has the gate waits for them.
-type Gate struct {
-	Name   string   // of the gate; middleware may put something in front of it, and of Places
+// Gates tells the Client below a call that has to pass gates, unless nobody waits, which places are behind them. A
+// caller that has too many of these waits for itself, because whoever has a gate waits for them. Only the Client can
+// know that: it finds its own leases in the context of the call, and middleware may have changed the names.
+type Gates struct {
+	Names  []string // of the gates; middleware may put something before or after them, and does the same to Places
 	Places []string // the names of their locks
-	Spare  int      // how many of them the caller may hold
+	Spare  int      // how many of them the caller may have
 }
 
-type gateKey struct{}
+type gatesKey struct{}
 
-// With returns a context for the Lock of the gate.
-func (g *Gate) With(ctx context.Context) context.Context { return context.WithValue(ctx, gateKey{}, g) }
+// With returns a context for the call.
+func (g *Gates) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, gatesKey{}, g)
+}
 
-// GateFrom returns the Gate that a Lock with ctx may be for, or nil.
-func GateFrom(ctx context.Context) *Gate {
-	g, _ := ctx.Value(gateKey{}).(*Gate)
+// GatesFrom returns the Gates of the call that ctx belongs to, or nil.
+func GatesFrom(ctx context.Context) *Gates {
+	g, _ := ctx.Value(gatesKey{}).(*Gates)
 	return g
+}
+
+// Behind returns the keys of the places if key is that of a gate.
+func (g *Gates) Behind(key string) []string {
+	for _, name := range g.Names {
+		if front, back, ok := strings.Cut(key, name); ok {
+			keys := make([]string, len(g.Places))
+			for i, place := range g.Places {
+				keys[i] = front + place + back
+			}
+			return keys
+		}
+	}
+	return nil
+}
+
+// Partial has locks that a call needs only while it waits, or while it waits for more of them. What the caller has
+// asked for counts from when it has all.
+type Partial struct {
+	mu     sync.Mutex
+	begins []func(ctx context.Context) error
 }
 
 type partialKey struct{}
 
-// Partial returns a context for the locks of a call that needs several of them, and waits with those that it has. What
-// the caller has asked for counts from when it has all.
-func Partial(ctx context.Context) context.Context { return context.WithValue(ctx, partialKey{}, true) }
+// With returns a context for the calls that acquire the locks.
+func (p *Partial) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, partialKey{}, p)
+}
 
-// IsPartial reports whether ctx is from Partial.
-func IsPartial(ctx context.Context) bool { return ctx.Value(partialKey{}) != nil }
+// PartialFrom returns the Partial that a lock which is acquired with ctx belongs to, or nil.
+func PartialFrom(ctx context.Context) *Partial {
+	p, _ := ctx.Value(partialKey{}).(*Partial)
+	return p
+}
+
+// Add adds a lock. begin makes its lease what the caller has asked for.
+func (p *Partial) Add(begin func(ctx context.Context) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begins = append(p.begins, begin)
+}
+
+// Begins returns what Add was called with.
+func (p *Partial) Begins() []func(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.begins)
+}
 
 type undoKey struct{}
 
@@ -170,20 +214,3 @@ func Undoes(ctx context.Context) bool { return ctx.Value(undoKey{}) != nil }
 
 // Sought is the key of a value in a context: the innermost lease that the context carries for which Is returns true.
 type Sought interface{ Is(lease any) bool }
-
-// Probe asks the Client below a TryLockMany whether the context of the call carries a lease of one of its locks. Only
-// the Client knows what middleware makes of their names. It acquires nothing then.
-type Probe struct{ Carried bool }
-
-type probeKey struct{}
-
-// With returns a context for the TryLockMany.
-func (p *Probe) With(ctx context.Context) context.Context {
-	return context.WithValue(ctx, probeKey{}, p)
-}
-
-// ProbeFrom returns the Probe that a TryLockMany with ctx is made for, or nil.
-func ProbeFrom(ctx context.Context) *Probe {
-	p, _ := ctx.Value(probeKey{}).(*Probe)
-	return p
-}

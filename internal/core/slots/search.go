@@ -34,6 +34,7 @@ type search struct {
 	end context.CancelCauseFunc
 
 	held    *Held
+	partial several.Partial // the places that were waited for, if several are wanted
 	gates   []locker.Lease
 	refused error // the first answer that a place is held
 
@@ -92,45 +93,39 @@ func (g *Group) search(ctx context.Context, n int, run func(s *search) error) (h
 
 // begin makes the leases what the caller has asked for, because it has all of them.
 func (s *search) begin() error {
-	asked, answers := time.Now(), make(chan answer, len(s.held.Leases))
-	for i, l := range s.held.Leases {
+	asked, begins := time.Now(), s.partial.Begins()
+	answers := make(chan answer, len(begins))
+	for _, begin := range begins {
 		go func() {
-			a := answer{slot: s.held.Slots[i], lease: l, err: errGoexit}
+			a := answer{err: errGoexit}
 			defer func() {
 				a.panicked = recover()
 				answers <- a
 			}()
-			of, ok := locker.LeaseAs[interface {
-				Begin(ctx context.Context) error
-			}](l)
-			if ok {
-				a.err = of.Begin(s.ctx)
-			} else {
-				a.err = nil
-			}
+			a.err = begin(s.ctx)
 		}()
 	}
 	var panicked any
 	var err error
-	for range s.held.Leases {
+	for range begins {
 		a := <-answers
 		if panicked == nil {
 			panicked = a.panicked
 		}
-		switch {
-		case a.err == nil || err != nil:
-		case errors.Is(a.err, locker.ErrInvalid): // to begin anew would change nothing
+		if err == nil {
 			err = a.err
-		default:
-			lost := lostOf(a.lease)
-			if lost.since.IsZero() && faulty(s.ctx, a.err) {
-				lost.since = asked
-			}
-			err = lost
 		}
 	}
 	throw(panicked)
-	return err
+	if err == nil || errors.Is(err, locker.ErrInvalid) { // to begin anew would change nothing
+		return err
+	}
+	lost := new(lostError)
+	_ = errors.As(s.lost(), &lost)
+	if lost.since.IsZero() && faulty(s.ctx, err) {
+		lost.since = asked
+	}
+	return lost
 }
 
 // stop ends the calls of the search.
@@ -268,8 +263,8 @@ func (s *search) try(opts []locker.Option) error {
 // wait acquires the gates and waits for places.
 func (s *search) wait(opts []locker.Option) error {
 	for _, gate := range s.group.Gates {
-		behind := &several.Gate{Name: gate, Places: s.group.Slots, Spare: len(s.group.Slots) - s.n}
-		l, err := s.group.Locker.Lock(behind.With(s.ctx), gate, gateOptions(opts)...)
+		// A gate is needed only for the wait. Callers of a Client may hand it over, because its order is that of any Lock.
+		l, err := s.group.Locker.Lock(new(several.Partial).With(s.ctx), gate, opts...)
 		if err != nil {
 			return s.failed(err)
 		}
@@ -282,7 +277,7 @@ func (s *search) wait(opts []locker.Option) error {
 	}
 	ctx := s.ctx
 	if s.n > 1 {
-		ctx = several.Partial(ctx)
+		ctx = s.partial.With(ctx)
 	}
 	asked := time.Now()
 	held, err := s.group.step(s.ctx, s.n, nil, opts)

@@ -34,8 +34,8 @@ type Group struct {
 	// locker.ErrUnavailable.
 	Kept locker.Lease
 
-	// Together says that the places are mostly held or free together. A caller that needs one then waits for a few of
-	// them, and for the others only after a while.
+	// Together says that some callers need all places. So they are mostly held or free together: a caller that needs one
+	// waits for a few of them, and for the others only after a while. One that has a place must not wait for another.
 	Together bool
 
 	// Spare is how many places have to be free beside those that a caller wants, for it not to wait behind others. 0 means
@@ -121,7 +121,7 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 		ctx = call.With(ctx)
 		defer call.End()
 	}
-	ctx = Waits(ctx, call)
+	ctx = Waits(g.Before(ctx, n), call)
 	for tries := 0; ; tries++ {
 		var held *Held
 		err := errors.ErrUnsupported
@@ -155,6 +155,19 @@ func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, e
 		case <-ctx.Done():
 		}
 	}
+}
+
+// Before returns a context for the locks of a call that waits for the gates and for n places. They are refused with
+// locker.ErrReentrant if the caller would wait for itself; see several.Gates.
+func (g *Group) Before(ctx context.Context, n int) context.Context {
+	if _, ok := locker.LeaseFrom(ctx); !ok {
+		return ctx
+	}
+	spare := len(g.Slots) - n
+	if g.Together {
+		spare = 0
+	}
+	return (&several.Gates{Names: g.Gates, Places: g.Slots, Spare: spare}).With(ctx)
 }
 
 // Waits returns a context for the locks of call. Once one of them waits, call knows that it does.
@@ -287,7 +300,7 @@ func (g *Group) Taken(ctx context.Context, gate string, place int) bool {
 	case !errors.Is(err, errors.ErrUnsupported):
 		return true
 	}
-	l, err := g.Locker.TryLock(ctx, gate, gateOptions(nil)...)
+	l, err := g.Locker.TryLock(ctx, gate)
 	if err != nil {
 		return true
 	}
@@ -366,12 +379,6 @@ func (h *Held) sort() {
 // the same one: the order of arrival is that of the gate.
 func slotOptions(opts []locker.Option) []locker.Option {
 	return append(slices.Clip(opts), locker.NoLocalHandover())
-}
-
-// gateOptions returns the options of the gates. A gate is held for as long as its holder waits for places. It may be
-// handed over within a Client, which spares the store round trips: the order at the gate is that of any Lock.
-func gateOptions(opts []locker.Option) []locker.Option {
-	return append(slices.Clip(opts), locker.Renewal(), locker.MaxHold(0), locker.MinHold(0))
 }
 
 // Fence returns the greatest fencing token of the leases.

@@ -303,3 +303,23 @@ func (p poller) Capabilities() backend.Capabilities {
 	can.Some, can.Order = false, false
 	return can
 }
+
+// Opaque is a middleware whose leases have no Unwrap.
+func Opaque(l locker.Locker) locker.Locker { return opaque{l} }
+
+type opaque struct{ locker.Locker }
+
+func (o opaque) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return hidden(o.Locker.Lock(ctx, key, opts...))
+}
+
+func (o opaque) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return hidden(o.Locker.TryLock(ctx, key, opts...))
+}
+
+func hidden(l locker.Lease, err error) (locker.Lease, error) {
+	if err != nil {
+		return nil, err
+	}
+	return struct{ locker.Lease }{l}, nil
+}
