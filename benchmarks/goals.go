@@ -152,19 +152,10 @@ func (g *goals) shared() {
 }
 
 func (g *goals) others() {
-	g.most(3, " MB", "%d keys locked once: memory of the server", g.plan.Keys)(
-		g.results["key-memory"].figure(keyMemoryLocker, "grown_mb"))
 	for _, c := range clients {
 		r, me := g.results["leases"], "locker/"+c
 		g.most(0.01, "", "leases, %s: goroutines per lease, at most moments", c)(r.figure(me, "per_lease"))
 		g.least(2, "", "leases, %s: renewals per round trip", c)(r.figure(me, "batch"))
 		g.most(0, "", "leases, %s: lost", c)(r.figure(me, "lost"))
-	}
-	for _, c := range clients {
-		r, me := g.results["hang"], "locker/"+c
-		what := fmt.Sprintf("a node hangs for %v, %s", g.plan.Hang, c)
-		g.most(64, "", "%s: goroutines beyond the load", what)(r.figure(me, "goroutines"))
-		g.most(64, " MB", "%s: heap", what)(r.figure(me, "heap_mb"))
-		g.most(0, "", "%s: orphan keys", what)(r.figure(me, "orphans"))
 	}
 }

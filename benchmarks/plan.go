@@ -13,11 +13,9 @@ type plan struct {
 	Handover  time.Duration `json:"handover"`   // one visit, two clients
 	Quorum    time.Duration `json:"quorum"`     // one visit, Redlock
 	Crowd     time.Duration `json:"crowd"`      // one visit, contended Redlock
-	Keys      int           `json:"keys"`       // locked once
 	Leases    int           `json:"leases"`
 	Held      time.Duration `json:"held"` // one visit
 	HeldTTL   time.Duration `json:"held_ttl"`
-	Hang      time.Duration `json:"hang"` // how long a node hangs under load
 }
 
 var (
@@ -26,24 +24,21 @@ var (
 		Sizes: []int{16, 128, 512, 2048}, Cycles: 60 * time.Millisecond,
 		Contended: time.Second, Handover: 300 * time.Millisecond,
 		Quorum: 100 * time.Millisecond, Crowd: time.Second,
-		Keys: 1_000_000, Leases: 10_000, Held: 1200 * time.Millisecond, HeldTTL: 3 * time.Second,
-		Hang: time.Second,
+		Leases: 10_000, Held: 1200 * time.Millisecond, HeldTTL: 3 * time.Second,
 	}
 	full = plan{
 		Rounds: 11, FewRounds: 7, Rare: 7,
 		Sizes: []int{16, 128, 512, 2048}, Cycles: 500 * time.Millisecond,
 		Contended: 3 * time.Second, Handover: 3 * time.Second,
 		Quorum: 500 * time.Millisecond, Crowd: 5 * time.Second,
-		Keys: 1_000_000, Leases: 10_000, Held: 10 * time.Second, HeldTTL: 3 * time.Second,
-		Hang: time.Minute,
+		Leases: 10_000, Held: 10 * time.Second, HeldTTL: 3 * time.Second,
 	}
 	smoke = plan{
 		Rounds: 1, FewRounds: 1, Rare: 1,
 		Sizes: []int{16, 128}, Cycles: 5 * time.Millisecond,
 		Contended: 20 * time.Millisecond, Handover: 20 * time.Millisecond,
 		Quorum: 5 * time.Millisecond, Crowd: 60 * time.Millisecond,
-		Keys: 1000, Leases: 200, Held: 200 * time.Millisecond, HeldTTL: 450 * time.Millisecond,
-		Hang: 50 * time.Millisecond,
+		Leases: 200, Held: 200 * time.Millisecond, HeldTTL: 450 * time.Millisecond,
 	}
 )
 
@@ -59,7 +54,7 @@ func scenarios(s *servers, p plan) []*Scenario {
 	}
 	list = append(list, contendedRedlock(s, p))
 	if s.network == nil {
-		list = append(list, serverCPU(s, p), leases(s, p), keyMemory(s, p), hang(s, p))
+		list = append(list, serverCPU(s, p), leases(s, p))
 	}
 	return list
 }
