@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker/cmd/locker/internal/exit"
-	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/internal/testing/mariadbtest"
 	"github.com/golocker/locker/internal/testing/natstest"
 	"github.com/golocker/locker/internal/testing/pgtest"
@@ -48,14 +47,6 @@ func TestPostgres(t *testing.T) {
 	assert.Contains(t, stderr, "locks in memory have no tables")
 
 	url := strings.TrimPrefix(env[0], "LOCKER_URL=")
-	heldBy(t, url, "k")
-	code, _, stderr = call(env, "run", "--key", "k", "--wait", "0", "--", "true")
-	assert.Equal(t, exit.Held, code, stderr)
-	code, out, _ = call(env, "inspect", "k", "--json")
-	assert.Equal(t, 0, code)
-	assert.Equal(t, "held", decode[map[string]any](t, out)["state"])
-	code, out, _ = call(env, "release", "k", "--yes")
-	assert.Equal(t, 0, code, out)
 	run(t, url, "run", "--key", "k", "--", "true").exits(t, 0)
 	code, out, stderr = call(env, "doctor")
 	assert.Equal(t, 0, code, out+stderr)
@@ -177,80 +168,17 @@ func looksOnce(t *testing.T, url string) {
 	}
 }
 
-// The commands for users and for operators, on etcd.
-func TestEtcd(t *testing.T) {
-	t.Parallel()
-	s := etcdtest.Start(t)
-	// No lock ends by itself, and none is renewed, within the test.
-	url := "etcd://" + s.Addr() + "?ttl=10m&prefix=cli/&label=holder"
-	env := []string{"LOCKER_URL=" + url}
-
-	holder := run(t, url, "run", "-k", "k", "--", "sh", "-c", `echo "$LOCKER_STORE" >store; sleep 60`)
-	assert.Equal(t, "etcd", holder.wrote(t, "store"))
-	code, _, stderr := call(env, "run", "-k", "k", "--wait", "0", "--", "true")
-	assert.Equal(t, exit.Held, code)
-	assert.Contains(t, stderr, "holder")
-	code, out, _ := call(env, "inspect", "k", "--json")
-	assert.Equal(t, 0, code)
-	seen := decode[lockJSON](t, out)
-	assert.Equal(t, "held", seen.State)
-	assert.NotZero(t, seen.Fence)
-	code, out, stderr = call(env, "release", "k", "--yes")
-	assert.Equal(t, 0, code, stderr)
-	assert.Contains(t, out, `released "k", taken from holder`)
-	holder.exits(t, exit.Lost)
-
-	code, out, stderr = callAgain(env, "doctor")
-	assert.Equal(t, 0, code, out+stderr)
-	assert.Contains(t, out, "waiters are notified")
-	assert.Contains(t, out, "etcd 3.")
-	s.Kill()
-	code, _, stderr = call(env, "inspect", "k")
-	assert.Equal(t, exit.Unavailable, code)
-	assert.Contains(t, stderr, "etcd: ")
-	code, out, _ = call(env, "doctor")
-	assert.Equal(t, exitFail, code)
-	assert.Contains(t, out, "fail  reachable")
-	assert.Regexp(t, "fail  member .*"+s.Addr()+": .*refused", out)
-}
-
-// The commands for users and for operators, on NATS.
+// Tokens of a bucket of NATS are not raised while there are locks. A new bucket begins past all of them.
 func TestNATS(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	url := s.URL() + "?ttl=9s&prefix=cli:&label=holder"
-	lasting := s.URL() + "?ttl=10m&prefix=cli:&label=holder" // of locks that do not end by themselves within the test
 	env := []string{"LOCKER_URL=" + url}
-
 	holder := run(t, url, "run", "-k", "k", "--", "sh", "-c", `echo "$LOCKER_STORE" >store; sleep 60`)
 	assert.Equal(t, "nats", holder.wrote(t, "store"))
-	code, _, stderr := call(env, "run", "-k", "k", "--wait", "0", "--", "true")
-	assert.Equal(t, exit.Held, code)
-	assert.Contains(t, stderr, "holder")
-	code, out, _ := call(env, "inspect", "k", "--json")
-	assert.Equal(t, 0, code)
-	seen := decode[lockJSON](t, out)
-	assert.Equal(t, "held", seen.State)
-	assert.NotZero(t, seen.Fence)
-	code, out, stderr = call(env, "release", "k", "--yes")
-	assert.Equal(t, 0, code, stderr)
-	assert.Contains(t, out, `released "k", taken from holder`)
-	holder.exits(t, exit.Lost)
-	assert.Contains(t, holder.err.String(), "lock lost: gone") // a renewal has found that, before the TTL was over
-
-	elect := func() *process { return run(t, lasting, "elect", "-k", "office", "--", "sh", "-c", leaderScript) }
-	first := elect()
-	one := first.terms(t, 1)[0]
-	second := elect()
-	second.says(t, `leads "office"`)
-	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
-	first.exits(t, 3)
-	assert.Greater(t, second.terms(t, 1)[0], one)
-
-	code, out, stderr = callAgain(env, "doctor")
+	code, out, stderr := callAgain(env, "doctor")
 	assert.Equal(t, 0, code, out+stderr)
 	assert.Contains(t, out, "fencing tokens grow")
-
 	code, _, stderr = call(env, "tokens", "raise")
 	assert.Equal(t, exit.Config, code, stderr)
 	assert.Contains(t, stderr, "use a new bucket")
@@ -258,9 +186,4 @@ func TestNATS(t *testing.T) {
 	code, _, stderr = call([]string{"LOCKER_URL=" + url + "&bucket=next"}, "tokens", "raise")
 	assert.Zero(t, code, stderr)
 	assert.Greater(t, heldBy(t, url+"&bucket=next", "k").Fence(), past)
-
-	s.Kill()
-	code, _, stderr = call(env, "inspect", "k")
-	assert.Equal(t, exit.Unavailable, code)
-	assert.Contains(t, stderr, "not connected to NATS")
 }
