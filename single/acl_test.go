@@ -2,19 +2,13 @@ package single_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	goredisclient "github.com/redis/go-redis/v9"
-	rueidisclient "github.com/redis/rueidis"
-
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/goredisdriver"
-	"github.com/golocker/locker/drivers/rueidisdriver"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
@@ -43,67 +37,6 @@ func TestUserOfTheDocumentation(t *testing.T) {
 	}
 	if log, ok := s.Cmd(t, "ACL", "LOG").([]any); !ok || len(log) > 0 {
 		t.Errorf("the server refused something: %v", log)
-	}
-}
-
-// On a cluster, the user of the documentation needs the rights to sharded channels, and those of the client.
-func TestUserOfTheDocumentationOnACluster(t *testing.T) {
-	t.Parallel()
-	c := redistest.StartCluster(t, 2, false)
-	if !c.Masters[0].Knows(t, "ssubscribe") {
-		return // before Redis 7
-	}
-	for _, s := range c.Masters {
-		s.DocumentedUser(t, "+spublish", "+ssubscribe", "+sunsubscribe", "+cluster", "+command")
-		s.Cmd(t, "ACL", "SETUSER", "locker", "-publish", "-subscribe", "-unsubscribe")
-	}
-	for name, open := range map[string]func() drivers.Driver{
-		"goredis": func() drivers.Driver {
-			client := goredisclient.NewClusterClient(&goredisclient.ClusterOptions{
-				Addrs: c.Addrs(), Username: "locker", Password: "password", ContextTimeoutEnabled: true, DisableIdentity: true,
-			})
-			t.Cleanup(func() { _ = client.Close() })
-			return goredisdriver.New(client)
-		},
-		"rueidis": func() drivers.Driver {
-			client, err := rueidisclient.NewClient(rueidisclient.ClientOption{
-				InitAddress: c.Addrs(), Username: "locker", Password: "password", DisableCache: true,
-				ClientSetInfo: rueidisclient.DisableClientSetInfo,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(client.Close)
-			return rueidisdriver.New(client)
-		},
-	} {
-		a, b := closing(t, single.New(open())), closing(t, single.New(open()))
-		for _, key := range []string{"k", "a{tag}b", "a}b"} {
-			t.Log(name, key)
-			handOver(t, c.Owner(t, c.Slot(t, single.DefaultPrefix+key)), a, b, key)
-		}
-		for _, s := range c.Masters {
-			if log, ok := s.Cmd(t, "ACL", "LOG").([]any); !ok || len(log) > 0 {
-				t.Errorf("%s: the server refused something: %v", name, log)
-			}
-		}
-	}
-}
-
-// The user of the documentation needs one more right.
-func TestGuardOfTheUserOfTheDocumentation(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t)
-	s.DocumentedUser(t, "+info")
-	d, err := drivers.Open(t.Context(), "rueidis", drivers.Config{
-		Network: "tcp", Addr: s.Addr(), Username: "locker", Password: "password",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := closing(t, single.New(d, single.Guard(30*time.Second)))
-	if _, err := c.TryLock(t.Context(), "a{tag}b"); !errors.As(err, new(*locker.GracePeriodError)) {
-		t.Error(err)
 	}
 }
 

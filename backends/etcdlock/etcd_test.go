@@ -66,11 +66,9 @@ func TestEtcd(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, s *store){
 		"locks and etcd's mutexes exclude each other":   excludesMutexes,
 		"a conditional transaction needs the lock":      conditions,
-		"a release that is not answered takes effect":   lateReplies,
 		"a waiter whose entry is gone queues again":     queuesAgain,
 		"a waiter that loses its place goes to the end": losesItsPlace,
 		"a waiter that has died delays nobody long":     deadWaiter,
-		"an extension changes the TTL":                  changesTTL,
 		"many keys in one step":                         manyKeys,
 		"a loss is noticed at once":                     noticesLosses,
 		"a client of the program stays open":            borrows,
@@ -232,47 +230,6 @@ func conditions(t *testing.T, s *store) {
 	if _, err := etcdlock.Condition(other); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("Condition of another store's lease: expected ErrUnsupported, seen %v", err)
 	}
-}
-
-// Each request of an acquisition and of a release loses its answer in turn. The lock is free soon in any case.
-func lateReplies(t *testing.T, s *store) {
-	for n := 1; n <= 3; n++ {
-		l := s.client()
-		unlock(t, lock(t, l, "other")) // so that there is a connection
-		s.relay.Lose(n)
-		lease, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour))
-		switch {
-		case err != nil && !errors.Is(err, locker.ErrUnavailable):
-			t.Errorf("answer %d was lost: expected ErrUnavailable, seen %v", n, err)
-		case err == nil:
-			if err := lease.Unlock(t.Context()); err != nil && !errors.Is(err, locker.ErrUnavailable) {
-				t.Errorf("answer %d was lost: expected ErrUnavailable, seen %v", n, err)
-			}
-		}
-		until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
-	}
-}
-
-func changesTTL(t *testing.T, s *store) {
-	l := s.client()
-	lease := lock(t, l, "k", locker.TTL(20*time.Second), locker.NoRenewal())
-	remains := func(least, most time.Duration) {
-		t.Helper()
-		seen, err := l.Inspect(t.Context(), "k")
-		s.must(err)
-		if seen.Remaining < least || seen.Remaining > most || seen.Fence != lease.Fence() {
-			t.Errorf("expected %v to %v and token %d, seen %+v", least, most, lease.Fence(), seen)
-		}
-		s.must(locker.Verify(t.Context(), lease))
-	}
-	s.must(lease.Extend(t.Context(), locker.TTL(time.Hour)))
-	remains(59*time.Minute, time.Hour)
-	s.must(lease.Extend(t.Context(), locker.TTL(time.Minute))) // shortens nothing
-	remains(58*time.Minute, time.Hour)
-	s.must(lease.Extend(t.Context(), locker.TTL(2*time.Hour)))
-	remains(119*time.Minute, 2*time.Hour)
-	unlock(t, lease)
-	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
 }
 
 func manyKeys(t *testing.T, s *store) {

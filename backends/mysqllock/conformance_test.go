@@ -32,7 +32,6 @@ func TestOneServer(t *testing.T) {
 		"MissingTable":  testMissingTable,
 		"Tables":        testTables,
 		"Rights":        testRights,
-		"Contexts":      testContexts,
 		"WaitingHang":   testCallersThatWaitForAConnection,
 		"WrongPassword": testWrongPassword,
 		"Demoted":       testDemotedServer,

@@ -159,48 +159,6 @@ func testRights(t *testing.T, s *mariadbtest.Server) {
 		"SELECT, INSERT and UPDATE")
 }
 
-// All methods return soon after their contexts have ended, although the server hangs, and work when it goes on.
-func testContexts(t *testing.T, s *mariadbtest.Server) {
-	relay := mariadbtest.NewRelay(t, s)
-	table := mysqllock.Table(newTable(t, pool(t, s.URL(mariadbtest.Database))))
-	store := mysqllock.NewStore(pool(t, relay.URL(mariadbtest.Database)), table)
-	version, err := store.Create(t.Context(), "k", []byte("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resume := relay.Hang()
-	for what, call := range map[string]func(ctx context.Context) error{
-		"Get":     func(ctx context.Context) error { _, _, err := store.Get(ctx, "k"); return err },
-		"Create":  func(ctx context.Context) error { _, err := store.Create(ctx, "l", []byte("{}")); return err },
-		"Replace": func(ctx context.Context) error { _, err := store.Replace(ctx, "k", "no", []byte("{}")); return err },
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		err, late := within(t, func() error { return call(ctx) }), ctx.Err()
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || late == nil {
-			t.Errorf("%s while the server hangs: %v, expected that its context has ended", what, err)
-		}
-	}
-	resume()
-	if _, seen, err := store.Get(t.Context(), "k"); err != nil || seen != version {
-		t.Errorf("Get when the server goes on: %q, %v, expected the version %q", seen, err, version)
-	}
-}
-
-// within fails if a call does not return for seconds.
-func within(t *testing.T, call func() error) error {
-	t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- call() }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(4 * time.Second): // shorter than the timeout of the connections
-		t.Fatal("the call does not return")
-		return nil
-	}
-}
-
 // Package sql connects for callers that wait for a connection, and has no deadline. Such an attempt must not keep its
 // place for ever.
 func testCallersThatWaitForAConnection(t *testing.T, s *mariadbtest.Server) {

@@ -270,24 +270,3 @@ func TestNoVersionIsAConflict(t *testing.T) {
 		t.Errorf("requests: %v and %d of the probe", all, probe)
 	}
 }
-
-// A call returns when its context ends, although the server hangs, and however long the SDK would wait.
-func TestContextsEnd(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	store := s.store(t)
-	defer s.hang()()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		_, _, err := store.Get(ctx, "k")
-		done <- err
-	}()
-	for all, _ := s.requests(); len(all) == 0; all, _ = s.requests() {
-		<-time.After(time.Millisecond)
-	}
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) || errors.Is(err, record.ErrConflict) {
-		t.Errorf("%v, expected that of the context", err)
-	}
-}

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"testing"
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/script"
@@ -66,44 +65,6 @@ func near(a, b drivers.Reply, from, to, by int64) bool {
 	x, isInt := a.(int64)
 	y, both := b.(int64)
 	return isInt && both && min(x, y) > from && max(x, y) < to && max(x-y, y-x) < by
-}
-
-func TestSameReply(t *testing.T) {
-	array := func(elements ...int64) (reply []drivers.Reply) {
-		for _, e := range elements {
-			reply = append(reply, e)
-		}
-		return reply
-	}
-	const us = 1_700_000_000_000_000
-	for _, tt := range []struct {
-		script *script.Source
-		a, b   drivers.Reply
-		want   bool
-	}{
-		{releaseScript, int64(3), int64(3), true},
-		{releaseScript, int64(3), int64(1), false},
-		{extendScript, int64(1), int64(2), false},
-		{acquireScript, int64(us), int64(us + 1e6), true},
-		{acquireScript, int64(us), int64(us + 1e7), false},
-		{acquireScript, int64(8e15), int64(8e15 + 1), false}, // beyond the clock
-		{acquireScript, int64(1), int64(2), false},
-		{releaseScript, int64(us), int64(us + 1), false},
-		{acquireScript, array(0, 60000, 3), array(0, 59990, 3), true},
-		{acquireScript, array(0, 60000, 3), array(0, 60000, 4), false},
-		{acquireScript, array(0, 60000, 3), array(0, 57000, 3), false},
-		{acquireScript, array(0, 60000, 3), array(1, 60000, 3), false},
-		{acquireScript, array(0, 60000, 3), int64(1), false},
-		{enqueueScript, array(0, 60000, 1, 2000, us), array(0, 59990, 1, 1990, us+500), true},
-		{enqueueScript, array(0, 60000, 1, 2000, us), array(0, 60000, 2, 2000, us), false}, // a rank
-		{enqueueScript, array(0, 60000, 1, 2000, 1), array(0, 60000, 1, 2000, 2), false},   // a ticket of the caller's
-		{enqueueScript, array(0, -1, 1, 2000, us), array(0, -2, 1, 2000, us), false},
-		{inspectScript, array(1, 60000, us, 1, us), array(1, 59990, us, 2, us), false}, // how many wait
-	} {
-		if got := sameReply(tt.script, tt.a, tt.b); got != tt.want {
-			t.Errorf("%s: are %v and %v alike: got %v, want %v", names[tt.script], tt.a, tt.b, got, tt.want)
-		}
-	}
 }
 
 func pick(rnd *rand.Rand, choices ...string) string { return choices[rnd.IntN(len(choices))] }

@@ -6,11 +6,9 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/attribute"
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/trace"
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/golocker/locker"
@@ -85,32 +83,5 @@ func TestAllocations(t *testing.T) {
 		if got > s.allocs {
 			t.Errorf("%s: %v allocations, %v are allowed", s.name, got, s.allocs)
 		}
-	}
-}
-
-func BenchmarkLockUnlock(b *testing.B) {
-	bench := func(name string, l locker.Locker) {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			ctx := context.Background()
-			for b.Loop() {
-				cycle(ctx, l)
-			}
-		})
-	}
-	bench("bare", instant{still{}})
-	b.Run("two spans and nothing else, not sampled", func(b *testing.B) { // the part of the SDK in the cost
-		b.ReportAllocs()
-		tracer := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("test")
-		attrs := trace.WithAttributes(attribute.String("locker.operation", "lock"))
-		for b.Loop() {
-			for range 2 {
-				_, span := tracer.Start(context.Background(), "locker.lock", attrs)
-				span.End()
-			}
-		}
-	})
-	for _, s := range setups {
-		bench(s.name, locker.Wrap(instant{still{}}, tracing.New(s.opts()...)))
 	}
 }
