@@ -196,14 +196,14 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}
 	if l != nil {
-		several.From(ctx).Granted(o.alone())
+		several.CallFrom(ctx).Granted(o.alone())
 		own(ctx, l)
 		return l, nil
 	}
 	defer func() { queue.leave(l) }() // l is nil also if a hook panics
 	if l, err = c.wait(ctx, key, o, queue); err != nil {
 		since, _ := queue.failing()
-		several.From(ctx).Failing(since)
+		several.CallFrom(ctx).Failing(since)
 		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}
 	return l, nil
@@ -266,7 +266,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 		queue = nil
 	}
 	if l, err = c.begin(trace, req, sent, o, queue); err == nil {
-		several.From(ctx).Granted(o.alone())
+		several.CallFrom(ctx).Granted(o.alone())
 		own(ctx, l)
 	}
 	return l, err
@@ -320,7 +320,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			return nil, queue.last(err)
 		case errors.Is(err, ErrHeld):
 			queue.found(err)
-			several.From(ctx).Answered()
+			several.CallFrom(ctx).Answered()
 			if over != nil || c.queuer != nil {
 				return nil, err
 			}
@@ -332,13 +332,13 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			took := time.Since(asked)
 			if queue.isWaiting() { // the store answered during this attempt, and the Queuer has recorded when it began to fail
 				asked = time.Now()
-				several.From(ctx).Answered()
+				several.CallFrom(ctx).Answered()
 			}
 			if end := queue.note(over != nil, took, asked, err); end != nil {
 				return nil, end
 			}
 			held, since, _ := queue.seen()
-			if held, since = several.From(ctx).Seen(held, since); !held || since >= o.patience {
+			if held, since = several.CallFrom(ctx).Seen(held, since); !held || since >= o.patience {
 				return nil, err
 			}
 			pause = queue.pause(since)

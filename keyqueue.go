@@ -101,7 +101,7 @@ func (qs *keyQueues) join(
 		return q, nil, nil
 	}
 	w := &caller{
-		trace: trace, terms: o.terms(), local: o.local(ctx), part: several.From(ctx) != nil, ready: make(chan struct{}),
+		trace: trace, terms: o.terms(), local: o.local(ctx), part: several.CallFrom(ctx) != nil, ready: make(chan struct{}),
 	}
 	position := q.waiting.PushBack(w)
 	q.settle()
@@ -122,7 +122,7 @@ func (qs *keyQueues) join(
 	if err != nil && q.quit(w, position) == nil {
 		panics = false
 		if failing, _ := q.failing(); !failing.IsZero() {
-			several.From(ctx).Failing(failing)
+			several.CallFrom(ctx).Failing(failing)
 		}
 		return nil, nil, err
 	}

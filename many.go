@@ -161,7 +161,7 @@ func (c *Client) attemptMany(ctx context.Context, m Many, o options) ([]Lease, e
 	for _, l := range leases {
 		own(ctx, l)
 	}
-	several.From(ctx).Granted(o.alone())
+	several.CallFrom(ctx).Granted(o.alone())
 	return all, nil
 }
 

@@ -40,7 +40,7 @@ func takenFrom(ctx context.Context) *taken {
 // own makes the call for several locks that ctx belongs to, if any, an owner of l. It is called within the attempt that
 // has acquired l, or l is counted already.
 func own(ctx context.Context, l *lease) {
-	call := several.From(ctx)
+	call := several.CallFrom(ctx)
 	if t := takenFrom(ctx); t != nil && call == &t.call { // otherwise l belongs to a call within that one
 		t.add(l)
 	} else if call != nil {

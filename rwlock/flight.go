@@ -72,7 +72,7 @@ func (c *flightContext) Value(key any) any {
 func (rw *RWLock) board(ctx context.Context, r *readers, op, key string, get acquire) (f *flight, began bool) {
 	// A context may run hooks of the program, which may use rw. So it is not used with mu held.
 	own := newFlightContext(ctx)
-	waits, _ := several.From(ctx).Seen(false, 0)
+	waits, _ := several.CallFrom(ctx).Seen(false, 0)
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
 	if f = r.flights[op]; f != nil && !rw.alone {

@@ -47,7 +47,7 @@ func (rw *RWLock) share(ctx context.Context, op, key string, get acquire) (locke
 			<-f.done
 		}
 		if waits, _ := f.call.Seen(false, 0); waits {
-			several.From(ctx).Wait()
+			several.CallFrom(ctx).Wait()
 		}
 		k := rw.take(f)
 		if began && f.panicked != nil {

@@ -114,7 +114,7 @@ func (v *view) acquire(
 	}
 	// What LockAll has belongs to it until it returns, and a slot that is shared belongs to no call. Whoever may have the
 	// same locks by another RWLock asks alone, because only the Client below knows, and sees the context of the call then.
-	alone := len(opts) > 0 || ctx.Err() != nil || several.From(ctx) != nil || op == "lock" && other
+	alone := len(opts) > 0 || ctx.Err() != nil || several.CallFrom(ctx) != nil || op == "lock" && other
 	if v.kind == shared && !alone {
 		return v.rw.share(ctx, op, key, get)
 	}
@@ -195,7 +195,7 @@ func explain(gate bool, held *locker.HeldError) string {
 func (rw *RWLock) upgradeable(
 	ctx context.Context, op, key string, get acquire, opts []locker.Option,
 ) (*locks, error) {
-	call := several.From(ctx)
+	call := several.CallFrom(ctx)
 	if call == nil {
 		call = new(several.Call)
 		ctx = call.With(ctx)

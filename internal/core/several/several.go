@@ -28,8 +28,8 @@ type callKey struct{}
 // With returns a context for the calls of Lock that are made for c.
 func (c *Call) With(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, c) }
 
-// From returns the Call that ctx belongs to, or nil. The methods for Clients work on a nil Call.
-func From(ctx context.Context) *Call {
+// CallFrom returns the Call that ctx belongs to, or nil. The methods for Clients work on a nil Call.
+func CallFrom(ctx context.Context) *Call {
 	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
 }

@@ -154,7 +154,7 @@ func (s *search) lost() error {
 func (s *search) settleLater() {
 	over, panicked := make(chan struct{}), make(chan any, 1)
 	s.held.Settled, s.held.panicked = over, panicked
-	call := several.From(s.caller)
+	call := several.CallFrom(s.caller)
 	call.Keep()
 	go func() {
 		defer close(over)
@@ -282,7 +282,7 @@ func (s *search) wait(opts []locker.Option) error {
 	asked := time.Now()
 	held, err := s.group.step(s.ctx, s.n, nil, opts)
 	if faulty(s.ctx, err) {
-		several.From(s.ctx).Failing(asked)
+		several.CallFrom(s.ctx).Failing(asked)
 	}
 	switch {
 	case err == nil:

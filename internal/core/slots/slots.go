@@ -115,7 +115,7 @@ const maxStep = 64
 
 // Lock acquires n places. It waits until ctx ends. The error is of type *locker.Error.
 func (g *Group) Lock(ctx context.Context, n int, opts []locker.Option) (*Held, error) {
-	call := several.From(ctx)
+	call := several.CallFrom(ctx)
 	if call == nil {
 		call = new(several.Call)
 		ctx = call.With(ctx)
@@ -177,7 +177,7 @@ func Waits(ctx context.Context, call *several.Call) context.Context {
 
 // TryLock makes one attempt to acquire n places. The error is of type *locker.Error.
 func (g *Group) TryLock(ctx context.Context, n int, opts []locker.Option) (*Held, error) {
-	if several.From(ctx) == nil {
+	if several.CallFrom(ctx) == nil {
 		call := new(several.Call)
 		ctx = call.With(ctx)
 		defer call.End()

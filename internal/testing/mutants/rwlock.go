@@ -108,7 +108,7 @@ var rwlockMutants = []mutant{
 		` || op == "lock" && other`, ` || op == "" && other`),
 	readWrite("an answer counts however late it is", "rwlock/readers.go", "!k.isWanted() && !k.late(asked) {",
 		"!k.isWanted() {"),
-	readWrite("a slot of LockAll is shared", "rwlock/rwlock.go", " || several.From(ctx) != nil", ""),
+	readWrite("a slot of LockAll is shared", "rwlock/rwlock.go", " || several.CallFrom(ctx) != nil", ""),
 	readWrite("readers wait for all slots at once", "internal/core/slots/search.go", "	few      = 2", "	few      = 64"),
 }
 
