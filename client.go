@@ -183,30 +183,37 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	if err := o.validate(key); err != nil {
 		return nil, err
 	}
-	if err := ending.Of(ctx); err != nil {
-		return nil, withContext(ctx, err)
+	if err := withContext(ctx, nil); err != nil {
+		return nil, err
 	}
 	if err := c.reentrant(ctx, key); err != nil {
 		return nil, err
 	}
 	o = c.waiting(ctx, o)
 	start := time.Now()
-	queue, l, err := c.queues.join(ctx, c.closing, key, o)
+	l, err := c.lock(ctx, key, o)
 	if err != nil {
 		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}
+	return l, nil
+}
+
+// lock acquires key when the callers before this one have it, or gets it from one of them.
+func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err error) {
+	queue, l, err := c.queues.join(ctx, c.closing, key, o)
+	if err != nil {
+		return nil, err
+	}
 	if l != nil {
-		several.CallFrom(ctx).Granted(o.alone())
-		own(ctx, l)
+		own(ctx, l, o)
 		return l, nil
 	}
 	defer func() { queue.leave(l) }() // l is nil also if a hook panics
 	if l, err = c.wait(ctx, key, o, queue); err != nil {
 		since, _ := queue.failing()
 		several.CallFrom(ctx).Failing(since)
-		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}
-	return l, nil
+	return l, err
 }
 
 // TryLock implements [Locker].
@@ -266,10 +273,15 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 		queue = nil
 	}
 	if l, err = c.begin(trace, req, sent, o, queue); err == nil {
-		several.CallFrom(ctx).Granted(o.alone())
-		own(ctx, l)
+		own(ctx, l, o)
 	}
 	return l, err
+}
+
+func attempted(t *lockertrace.Trace, start time.Time, err error) {
+	if t != nil && t.Attempted != nil {
+		t.Attempted(lockertrace.Attempt{Duration: time.Since(start), Err: err})
+	}
 }
 
 // complete completes req, to which g was granted, for later requests. It returns when the request was sent that set the
@@ -351,28 +363,25 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 	}
 }
 
+// heldByItself returns err, and says in it that this process holds the lock if a lease of this Client does. The label
+// is not enough to tell, because it is the same in containers that share the network of their host. The grants are
+// searched only if the holder has the label of this call, which is rare.
+func (c *Client) heldByItself(key string, o options, err error) error {
+	if !errors.Is(err, ErrHeld) || heldOf(err).Label != o.label {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.schedule.byKey[key] == nil {
+		return err
+	}
+	return fmt.Errorf("held by this process: %w", err)
+}
+
 // isFault reports whether err is a failure of the store that may be temporary.
 func isFault(err error) bool {
 	return errors.Is(err, ErrUnavailable) &&
 		!errors.Is(err, ErrClosed) && !errors.Is(err, ErrForeignKey) && !errors.Is(err, ErrInvalid)
-}
-
-func attempted(t *lockertrace.Trace, start time.Time, err error) {
-	if t != nil && t.Attempted != nil {
-		t.Attempted(lockertrace.Attempt{Duration: time.Since(start), Err: err})
-	}
-}
-
-func waiting(t *lockertrace.Trace, held HeldError) {
-	if t != nil && t.Waiting != nil {
-		t.Waiting(lockertrace.Waiting{Remaining: held.Remaining, Label: held.Label})
-	}
-}
-
-func woken(t *lockertrace.Trace, reason lockertrace.WakeReason, since time.Time) {
-	if t != nil && t.Woken != nil {
-		t.Woken(lockertrace.Wake{Reason: reason, Slept: time.Since(since)})
-	}
 }
 
 // hold begins the lease of a lock that was granted to req, which was sent at start. It fails if the validity was over

@@ -72,6 +72,12 @@ type terms struct {
 
 func (o *options) terms() terms { return terms{o.ttl, o.label, o.noRenewal} }
 
+// local reports whether a call with the context ctx may get the lock from another caller of its Client, and may hand it
+// over.
+func (o *options) local(ctx context.Context) bool {
+	return !o.noLocal && o.minHold == 0 && o.maxHold == 0 && takenFrom(ctx) == nil
+}
+
 // fits reports whether the caller can have a lease of what a caller with these terms has acquired.
 func (w *caller) fits(front terms) bool { return w.local && w.terms == front }
 

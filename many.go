@@ -10,7 +10,6 @@ import (
 
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/ending"
-	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -159,9 +158,8 @@ func (c *Client) attemptMany(ctx context.Context, m Many, o options) ([]Lease, e
 		leases, all[i] = append(leases, l), l
 	}
 	for _, l := range leases {
-		own(ctx, l)
+		own(ctx, l, o)
 	}
-	several.CallFrom(ctx).Granted(o.alone())
 	return all, nil
 }
 

@@ -1,7 +1,6 @@
 package locker
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -131,12 +130,6 @@ func Label(text string) Option {
 // Extend with a TTL or a [Bind], after a renewal that has failed, or if the store cannot issue several tokens at once.
 func NoLocalHandover() Option {
 	return func(o *options) { o.noLocal = true }
-}
-
-// local reports whether a call with the context ctx may get the lock from another caller of its Client, and may hand it
-// over.
-func (o *options) local(ctx context.Context) bool {
-	return !o.noLocal && o.minHold == 0 && o.maxHold == 0 && takenFrom(ctx) == nil
 }
 
 // alone reports whether the lease must not be shared with callers that come later: the options count from its

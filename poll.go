@@ -2,7 +2,6 @@ package locker
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -65,31 +64,4 @@ func restOf(err error) time.Duration {
 		return resting.Remaining
 	}
 	return 0
-}
-
-// heldByItself returns err, and says in it that this process holds the lock if a lease of this Client does. The label
-// is not enough to tell, because it is the same in containers that share the network of their host. The grants are
-// searched only if the holder has the label of this call, which is rare.
-func (c *Client) heldByItself(key string, o options, err error) error {
-	if !errors.Is(err, ErrHeld) || heldOf(err).Label != o.label {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.schedule.byKey[key] == nil {
-		return err
-	}
-	return fmt.Errorf("held by this process: %w", err)
-}
-
-// heldOf returns what err says about the holder, or the zero HeldError if it says nothing.
-func heldOf(err error) HeldError {
-	if err == nil { // errors.As would allocate
-		return HeldError{}
-	}
-	var held *HeldError
-	if errors.As(err, &held) {
-		return *held
-	}
-	return HeldError{}
 }

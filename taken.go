@@ -37,11 +37,12 @@ func takenFrom(ctx context.Context) *taken {
 	return t
 }
 
-// own makes the call for several locks that ctx belongs to, if any, an owner of l. It is called within the attempt that
-// has acquired l, or l is counted already.
-func own(ctx context.Context, l *lease) {
-	call := several.CallFrom(ctx)
-	if t := takenFrom(ctx); t != nil && call == &t.call { // otherwise l belongs to a call within that one
+// own makes the call for several locks that ctx belongs to, if any, an owner of l, which was acquired with o. It is
+// called within the attempt that has acquired l, or l is counted already.
+func own(ctx context.Context, l *lease, o options) {
+	t, call := takenFrom(ctx), several.CallFrom(ctx)
+	call.Granted(o.alone())
+	if t != nil && call == &t.call { // otherwise l belongs to a call within that one
 		t.add(l)
 	} else if call != nil {
 		l.count()

@@ -2,6 +2,7 @@ package locker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -274,4 +275,28 @@ func (w *wait) failing() (since time.Time, err error) {
 		return time.Time{}, nil
 	}
 	return w.faulty, w.fault
+}
+
+func waiting(t *lockertrace.Trace, held HeldError) {
+	if t != nil && t.Waiting != nil {
+		t.Waiting(lockertrace.Waiting{Remaining: held.Remaining, Label: held.Label})
+	}
+}
+
+func woken(t *lockertrace.Trace, reason lockertrace.WakeReason, since time.Time) {
+	if t != nil && t.Woken != nil {
+		t.Woken(lockertrace.Wake{Reason: reason, Slept: time.Since(since)})
+	}
+}
+
+// heldOf returns what err says about the holder, or the zero HeldError if it says nothing.
+func heldOf(err error) HeldError {
+	if err == nil { // errors.As would allocate
+		return HeldError{}
+	}
+	var held *HeldError
+	if errors.As(err, &held) {
+		return *held
+	}
+	return HeldError{}
 }

@@ -149,24 +149,22 @@ func (g *Gates) With(ctx context.Context) context.Context {
 	return context.WithValue(ctx, gatesKey{}, g)
 }
 
-// GatesFrom returns the Gates of the call that ctx belongs to, or nil.
-func GatesFrom(ctx context.Context) *Gates {
+// Behind returns the keys of the places, and how many of them the caller may have, if key is that of a gate of the call
+// that ctx belongs to.
+func Behind(ctx context.Context, key string) (places []string, spare int) {
 	g, _ := ctx.Value(gatesKey{}).(*Gates)
-	return g
-}
-
-// Behind returns the keys of the places if key is that of a gate.
-func (g *Gates) Behind(key string) []string {
+	if g == nil {
+		return nil, 0
+	}
 	for _, name := range g.Names {
 		if front, back, ok := strings.Cut(key, name); ok {
-			keys := make([]string, len(g.Places))
-			for i, place := range g.Places {
-				keys[i] = front + place + back
+			for _, place := range g.Places {
+				places = append(places, front+place+back)
 			}
-			return keys
+			return places, g.Spare
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // Partial has locks that a call needs only while it waits, or while it waits for more of them. What the caller has
