@@ -1,11 +1,11 @@
 #!/bin/sh
-# Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml, progress.pml, local.pml, places.pml and
-# record.pml. Exits non-zero if a property fails, a planted bug is not found, or a search is not complete.
+# Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml, progress.pml, local.pml, places.pml,
+# record.pml and told.pml. Exits non-zero if a property fails, a planted bug is not found, or a search is not complete.
 #
 #   run.sh                      the small searches and all planted bugs, two at a time: about five minutes
 #   run.sh full                 the large searches too, about half an hour and 6 GB
 #   run.sh trace [MODEL] -D...  one search, with parameters of the model or its bugs; prints the shortest way to fail.
-#                               MODEL is heal, guard, handoff, progress, local, places or record; without it, fence
+#                               MODEL is heal, guard, handoff, progress, local, places, record or told; without it, fence
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -328,6 +328,36 @@ recordBugs() {
   breaks "FORGETS: a free record has no tokens"                  TOK   $one -DFORGETS
 }
 
+# ---- told.pml: the time of a store in a record ----------------------------------------------------------------------
+
+tells() {
+  model=told
+  heading "the time of a store in a record: ME"
+  holds "times in units of 2 ticks, clocks that differ by 1"
+  holds "times in units of 1 tick"                               -DR=1
+}
+
+tellsBugs() {
+  model=told
+  heading "planted bugs in the time of a store"
+  breaks "NO_CHECK: what the owner believes of the time is right" ME   -DNO_CHECK
+  breaks "ENDS_ONLY: an end is enough that has not come"         ME    -DENDS_ONLY
+  breaks "NO_RESOLUTION: a time is not rounded down"             ME    -DNO_RESOLUTION
+  breaks "NO_SKEW: all machines have one clock"                  ME    -DNO_SKEW
+  breaks "FALLS: the end of an extension may be an earlier one"  ME    -DFALLS
+  breaks "REGAINS: what others watch gets an end again"          ME    -DREGAINS -DV=4
+  breaks "SHORTENS: an extension covers only what it asks for"   ME    -DSHORTENS
+  breaks "FROM_REPLY: the owner counts from the answer"          ME    -DFROM_REPLY
+  heading "broken assumptions"
+  breaks "OFF: clocks that differ by more"                       ME    -DR=1 -DOFF=2
+}
+
+tellsLarge() {
+  model=told
+  heading "the time of a store in a record, large"
+  holds "8 ticks"                                                -DN=8
+}
+
 recordsLarge() {
   model=record
   heading "a store of records, large"
@@ -362,15 +392,15 @@ trap 'kill $pan $second 2>/dev/null; exit 130' INT TERM
 mode=${1-}
 case $mode in
 "")
-  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs records recordBugs"
+  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs records recordBugs tells tellsBugs"
   ;;
 full)
-  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge records recordBugs recordsLarge"
+  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge records recordBugs recordsLarge tells tellsBugs tellsLarge"
   ;;
 trace)
   shift
   case ${1-} in
-  heal | guard | handoff | progress | local | places | record | fence) model=$1 && shift ;;
+  heal | guard | handoff | progress | local | places | record | told | fence) model=$1 && shift ;;
   *) model=fence ;;
   esac
   trace "$@"

@@ -28,9 +28,10 @@ type attempt struct {
 	start time.Time
 	left  time.Duration // until a lock that is held counts as free
 
-	doubt bool    // a write was sent, and another version was not seen since
-	over  string  // the version that it expects; empty: no record
-	lock  content // what it writes
+	misses int     // how many times it has written its lock, to end too early
+	doubt  bool    // a write was sent, and another version was not seen since
+	over   string  // the version that it expects; empty: no record
+	lock   content // what it writes
 }
 
 // Acquire implements [backend.Backend].
@@ -76,19 +77,20 @@ func (a *attempt) run(ctx context.Context) (backend.Grant, error) {
 		}
 		known = false
 		own := found.State == held && found.Owner == a.req.Token
-		if own && found.is(a.lock.Nonce) {
+		if own && found.is(a.lock.Nonce) && a.covers(&found.content, found.at) {
 			return a.granted(found), nil
 		}
 		if a.left = found.left(); !own && a.left > 0 {
 			held := found.heldError(a.left)
 			found = a.adopt(ctx, a.name, found)
-			held.Seen = a.watched(&found)
+			held.Seen = found.watched()
 			return backend.Grant{}, held
 		}
 		written, err := a.take(ctx, found, own)
 		switch {
 		case err == nil:
-			return a.granted(written), nil
+			found, known = written, true // and see whether it lasts
+			continue
 		case !errors.Is(err, ErrConflict):
 			return backend.Grant{}, err
 		}
@@ -115,7 +117,10 @@ var errDenied = fmt.Errorf("%w: the store refuses to create the record, because 
 // token, as of a request that was sent twice, the lock keeps its tokens, and gets its whole TTL again.
 func (a *attempt) take(ctx context.Context, found entry, own bool) (entry, error) {
 	a.lock = content{State: held, Owner: a.req.Token, Label: a.req.Label, Length: milliseconds(a.req.TTL)}
+	var mine *content
 	if own {
+		mine = &found.content
+		a.misses++
 		a.lock.Token, a.lock.Last, a.lock.Over = found.Token, found.Last, found.Over
 		a.lock.Length = max(a.lock.Length, found.Length)
 	} else {
@@ -129,7 +134,7 @@ func (a *attempt) take(ctx context.Context, found entry, own bool) (entry, error
 			locker.ErrUnavailable, found.Last)
 	}
 	a.doubt, a.over = true, found.version
-	written, err := a.write(ctx, a.name, a.over, &a.lock)
+	written, err := a.write(ctx, a.name, a.over, &a.lock, mine, a.misses)
 	if err == nil {
 		a.doubt = false
 	}
@@ -163,7 +168,7 @@ func (a *attempt) undoLater() {
 func (b *Backend) undo(ctx context.Context, name, over string, lock content) error {
 	for n := 0; ; n++ {
 		instead := content{State: free, Owner: lock.Owner, Last: lock.Last, Over: lock.Over}
-		_, err := b.write(ctx, name, over, &instead)
+		_, err := b.write(ctx, name, over, &instead, nil, 0)
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}

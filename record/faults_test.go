@@ -82,18 +82,28 @@ func (j *judge) granted(l locker.Lease, before uint64) {
 func run(t *testing.T, s *recordstore.Store, rng *rand.Rand, processes int,
 	call func(rng *rand.Rand, l *locker.Client, j *judge),
 ) int {
+	machine := time.Now().Add(-time.Hour)
+	return runOf(t, rng, processes, func() *locker.Client {
+		var own record.Store = host{s, "a", machine}
+		switch rng.IntN(4) {
+		case 0: // it does not know the clock of its machine
+			own = host{s, "", machine}
+		case 1:
+			own = s
+		}
+		return client(t, own, record.Timeout(time.Second), record.Poll(200*time.Millisecond))
+	}, call)
+}
+
+// runOf is run for processes of any kind.
+func runOf(t *testing.T, rng *rand.Rand, processes int, open func() *locker.Client,
+	call func(rng *rand.Rand, l *locker.Client, j *judge),
+) int {
 	j := &judge{t: t}
 	end := time.Now().Add(time.Minute)
 	var wg sync.WaitGroup
 	for range processes {
-		var own record.Store = host{s, "a", end.Add(-time.Hour)}
-		switch rng.IntN(4) {
-		case 0: // it does not know the clock of its machine
-			own = host{s, "", end.Add(-time.Hour)}
-		case 1:
-			own = s
-		}
-		l := client(t, own, record.Timeout(time.Second), record.Poll(200*time.Millisecond))
+		l := open()
 		for range 2 {
 			rng := rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64()))
 			wg.Go(func() {

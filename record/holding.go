@@ -86,14 +86,22 @@ func (b *Backend) change(
 	ctx context.Context, req backend.Request, h *holding, next func(own entry) content,
 ) (entry, error) {
 	name, own := b.nameOf(req.Key), h.last()
-	nonce := ""
+	nonce, misses := "", 0
 	for n := 0; ; n++ {
 		if own.version != "" {
 			c := next(own)
 			c.Over = own.Over
-			written, err := b.write(ctx, name, own.version, &c)
-			if !errors.Is(err, ErrConflict) {
-				return written, err
+			written, err := b.write(ctx, name, own.version, &c, &own.content, misses)
+			switch {
+			case err == nil && b.covers(&written.content, written.at):
+				return written, nil
+			case err == nil: // but others would take the lock too soon
+				own, misses = written, misses+1
+				continue
+			case misses > 0 && own.State == kept:
+				return own, nil // it is released
+			case !errors.Is(err, ErrConflict):
+				return entry{}, err
 			}
 			nonce = c.Nonce
 		}
@@ -102,8 +110,12 @@ func (b *Backend) change(
 		switch {
 		case err != nil && !errors.Is(err, locker.ErrForeignKey):
 			return entry{}, err
-		case err == nil && found.is(nonce):
-			return found, nil // its success was reported as a conflict
+		case err == nil && found.is(nonce): // its success was reported as a conflict
+			if b.covers(&found.content, found.at) {
+				return found, nil
+			}
+			own, misses = found, misses+1
+			continue
 		case err == nil && follows:
 			return entry{}, errReleased // the same, and others have had the lock since
 		case err == nil:

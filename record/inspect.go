@@ -15,8 +15,8 @@ import (
 const ownerPrefixLen = 8
 
 // inspection shows a record to people.
-func (b *Backend) inspection(e *entry) inspect.Inspection {
-	left, seen := e.left(), b.watched(e)
+func inspection(e *entry) inspect.Inspection {
+	left, seen := e.left(), e.watched()
 	if left == 0 { // maybe because nobody has taken the lock since its time was over
 		return inspect.Inspection{State: inspect.Free, Fence: e.Last, Seen: seen}
 	}
@@ -47,13 +47,16 @@ func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 	case err != nil:
 		return inspect.Inspection{State: inspect.Unknown}, err
 	}
-	return b.inspection(&found), nil
+	return inspection(&found), nil
 }
 
 // Examine implements [inspect.Examiner]. It asks nothing, unless the Store is an Examiner, too.
 func (b *Backend) Examine(ctx context.Context) []inspect.Finding {
 	text := fmt.Sprintf("clients look every %v at most while they wait", b.poll)
-	if id, _ := b.now(); id == "" {
+	switch {
+	case b.timing.skew > 0:
+		text += fmt.Sprintf("; the store tells its time, and its clocks may differ by %v", b.timing.skew)
+	case b.now().id == "":
 		text += "; nobody else counts the TTL, so what a holder that has died had, or MinHold keeps, goes to one that has " +
 			"watched it for so long"
 	}
@@ -87,11 +90,11 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 			return shown, nil // its success was reported as a conflict
 		case found.left() == 0 || !strings.HasPrefix(found.Owner, owner) || found.State == kept && owner != "",
 			n > 0 && found.Owner != was.Owner: // the lock has changed hands: the new owner keeps it
-			return b.inspection(&found), locker.ErrNotHeld
+			return inspection(&found), locker.ErrNotHeld
 		}
-		was, shown = found, b.inspection(&found)
+		was, shown = found, inspection(&found)
 		taken := content{State: free, Last: found.Last, Over: found.Over}
-		_, err = b.write(ctx, name, found.version, &taken)
+		_, err = b.write(ctx, name, found.version, &taken, nil, 0)
 		if !errors.Is(err, ErrConflict) {
 			return shown, err
 		}

@@ -8,8 +8,8 @@
 //
 // While the store keeps the rules of [Store], and keeps what it has acknowledged, a lock has at most one holder at a
 // time, provided that the monotonic clock of each client runs at the right speed within 1 %. No other clock is used
-// for that: not the store's, and not the time of day. Every acquisition gets fencing tokens greater than all earlier
-// ones of its key, whatever clocks do.
+// for that: not the time of day, and not the store's, unless the Store is a [ServerClock]. Every acquisition gets
+// fencing tokens greater than all earlier ones of its key, whatever clocks do.
 //
 // # A holder that has crashed
 //
@@ -20,6 +20,10 @@
 // If the processes of a Store have one [Clock], nobody needs to watch: a lock is free when its length is over on that
 // clock. After a restart of the machine, the length counts from the first attempt of anybody to take the lock.
 //
+// If the answers of the store tell its time, as those of MySQL do, nobody needs to watch either: see [ServerClock]. A
+// lock is free when its length is over, and the skew of the store's clocks. Those who watch it do not wait for the
+// skew.
+//
 // On other stores, Lock watches while it waits. A process that calls TryLock now and then watches, too, because a
 // [Backend] remembers the records that it has seen or written, 250,000 at most. But a process that looks once and ends
 // always finds the lock of a crashed holder held. It has to wait for longer than the TTL, by Lock with a deadline, as
@@ -27,11 +31,12 @@
 //
 // # What MinHold keeps
 //
-// The same is true of a lock that MinHold keeps. In one long-lived Client it ends for the next TryLock when its time is
-// over, for the Client that has released it as for one that has looked at it since. A process that looks at it for the
-// first time has to watch it for all of MinHold, however long ago it was released. So do not give MinHold to a job that
-// is a new process each time: it would run the first time only. On such a store, a tick of package once, or "locker run
-// --tick", is for that: each tick is a lock of its own. "locker run --min-hold" refuses a --wait that is not longer.
+// The same is true of a lock that MinHold keeps. Without a clock, in one long-lived Client it ends for the next TryLock
+// when its time is over, for the Client that has released it as for one that has looked at it since. A process that
+// looks at it for the first time has to watch it for all of MinHold, however long ago it was released. So do not give
+// MinHold to a job that is a new process each time: it would run the first time only. On such a store, a tick of
+// package once, or "locker run --tick", is for that: each tick is a lock of its own. "locker run --min-hold" refuses a
+// --wait that is not longer.
 //
 // # Waiting
 //
@@ -85,8 +90,8 @@ const (
 type Option func(*options)
 
 type options struct {
-	poll, timeout time.Duration
-	prefix        string
+	poll, timeout, skew time.Duration
+	prefix              string
 }
 
 // Poll sets the longest pause between two looks of a Client that waits for a lock. The first pause is a sixteenth of
@@ -99,6 +104,12 @@ func Poll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 // longer fails with locker.ErrUnavailable. The TTL bounds acquisitions and renewals as well. Zero or less means
 // DefaultTimeout.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// ClockSkew sets by how much the clocks of the store's machines may differ, from each other and from what they said
+// before, on a store that tells its time; see [ServerClock]. If they differ by more, a lock may have two holders. The
+// lock of a holder that has crashed becomes free later by as much. Zero means what the Store says, and less that its
+// times are not used. A process protects its own locks by its own ClockSkew.
+func ClockSkew(d time.Duration) Option { return func(o *options) { o.skew = d } }
 
 // Prefix is put before every key, and becomes part of the name of the record. Without this option, nothing is.
 func Prefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
@@ -115,6 +126,7 @@ type Backend struct {
 	options
 	store  Store
 	clock  Clock // nil if the store has none
+	timing timing
 	seen   sightings
 	open   context.Context // ends when Close interrupts what is in progress
 	end    context.CancelFunc
@@ -129,7 +141,7 @@ type Backend struct {
 // least three seconds, and at most that of the call; see [Poll].
 func (b *Backend) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
-		Tokens: true, Blocks: true, Labels: true, CountsTime: b.clock != nil, Look: b.poll,
+		Tokens: true, Blocks: true, Labels: true, CountsTime: b.clock != nil || b.timing.skew > 0, Look: b.poll,
 	}
 }
 
@@ -145,6 +157,15 @@ func NewBackend(store Store, opts ...Option) *Backend {
 	}
 	if b.timeout <= 0 {
 		b.timeout = DefaultTimeout
+	}
+	if c, ok := store.(ServerClock); ok && b.clock == nil && b.skew >= 0 {
+		b.timing.resolution, b.timing.skew = c.ServerClock()
+		if b.skew > 0 {
+			b.timing.skew = b.skew
+		}
+		if b.timing.resolution <= 0 {
+			b.timing.skew = 0
+		}
 	}
 	b.open, b.end = context.WithCancel(context.Background())
 	b.chores.Timeout = b.timeout
@@ -200,26 +221,30 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavai
 
 // read reads a record, and notes that it was seen.
 func (b *Backend) read(ctx context.Context, name string) (entry, error) {
+	ctx, tells := b.asks(ctx)
 	text, version, err := b.store.Get(ctx, name)
 	if err != nil {
 		return entry{}, unavailable(err)
 	}
+	e := entry{version: version, at: tells()}
 	if version == "" {
-		return entry{}, nil
+		return e, nil
 	}
-	e := entry{version: version}
 	if e.content, err = parse(text); err == nil {
-		e.since = b.counts(&e.content, b.seen.saw(name, &e))
+		e.since = counts(&e.content, b.seen.saw(name, &e), e.at)
 	}
 	return e, err
 }
 
 // write stores what c says in the place of the record with the given version, which is empty if there is none. It
 // completes c. The error matches ErrConflict or locker.ErrUnavailable. In both cases the record may have been written,
-// or may be written later; see attempt.
-func (b *Backend) write(ctx context.Context, name, version string, c *content) (entry, error) {
-	b.stamp(c)
+// or may be written later; see attempt. For own and misses, see stamp.
+func (b *Backend) write(
+	ctx context.Context, name, version string, c, own *content, misses int,
+) (entry, error) {
+	b.stamp(c, own, misses)
 	text := c.seal()
+	ctx, tells := b.asks(ctx)
 	var stored string
 	var err error
 	if version == "" {
@@ -229,7 +254,7 @@ func (b *Backend) write(ctx context.Context, name, version string, c *content) (
 	}
 	switch {
 	case err == nil:
-		e := entry{content: *c, version: stored}
+		e := entry{content: *c, version: stored, at: tells()}
 		b.seen.wrote(name, &e)
 		return e, nil
 	case errors.Is(err, ErrConflict):

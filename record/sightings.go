@@ -5,7 +5,6 @@ import (
 	"context"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/golocker/locker"
 )
@@ -15,6 +14,7 @@ type entry struct {
 	content
 	version string    // empty: there is no record
 	since   time.Time // from when the length counts for this process; see sightings
+	at      instant   // what time it was then, or later
 }
 
 // patience returns for how long a record must have been known before its lock counts as free. Its owner relies on it
@@ -30,61 +30,13 @@ func (e *entry) left() time.Duration {
 	return max(0, patience(e.length())-time.Since(e.since))
 }
 
-// now returns the id of the clock, and the time on it. The id is empty if there is no clock, or one that cannot be in a
-// record: its id would be read as another one, or nobody would read the record.
-func (b *Backend) now() (id string, now time.Duration) {
-	if b.clock == nil {
-		return "", 0
-	}
-	const latest = time.Duration(maxEnds-maxLength) * time.Millisecond
-	id, now = b.clock.Clock()
-	if len(id) > maxClockID || !utf8.ValidString(id) || now <= 0 || now > latest {
-		return "", 0
-	}
-	return id, now
-}
-
-// stamp notes in a record when its length is over, if there is a clock. It is called before the record is sent, and
-// after the moment from which its owner counts.
-func (b *Backend) stamp(c *content) {
-	if !c.taken() {
-		return
-	}
-	if id, now := b.now(); id != "" {
-		c.Clock, c.Ends = id, milliseconds(now)+c.Length
-	}
-}
-
-// counts returns from when the length of a record counts that was read: from when it was seen, or, by the clock, from
-// when it was written, if that was before. Either is safe: neither begins before the owner counts. If somebody has set
-// the clock back, as by restoring a machine beside its disk, a record ends too late on it, and watching bounds that.
-// The clock is read before that of package time: a pause in between delays.
-//
-// A record of another clock was written before a restart of this machine, or by another machine, which may go on: a
-// volume can move to the next machine while the first one is only cut off. Nothing tells the two apart for sure: clones
-// of a machine have the same ids and addresses. So such a record counts from when it was seen; see adopt.
-func (b *Backend) counts(c *content, seen time.Time) time.Time {
-	if c.Clock == "" {
-		return seen
-	}
-	id, now := b.now()
-	if id != c.Clock {
-		return seen
-	}
-	written := time.Now().Add(time.Duration(c.Ends)*time.Millisecond - now - c.length())
-	if written.Before(seen) {
-		return written
-	}
-	return seen
-}
-
 // adopt writes a record that keeps others from the lock again, with the clock of this process, if it has another one or
 // none, and returns what is stored then. So those who look once need not watch it either: the first of them writes from
 // when it counts. The owner finds a record of its own, and goes on from there.
 func (b *Backend) adopt(ctx context.Context, name string, found entry) entry {
-	if id, _ := b.now(); id != "" && id != found.Clock {
+	if at := b.now(); at.id != "" && at.id != found.Clock {
 		c := found.content
-		if written, err := b.write(ctx, name, found.version, &c); err == nil {
+		if written, err := b.write(ctx, name, found.version, &c, nil, 0); err == nil {
 			return written
 		}
 	}
@@ -93,10 +45,9 @@ func (b *Backend) adopt(ctx context.Context, name string, found entry) entry {
 
 // watched returns for how long this process has known what e says, if the time of a record counts from then. It is 0 if
 // the time counts by the clock.
-func (b *Backend) watched(e *entry) time.Duration {
-	id, _ := b.now()
+func (e *entry) watched() time.Duration {
 	switch {
-	case id != "" && (id == e.Clock || !e.taken()):
+	case e.at.id != "" && (e.at.id == e.Clock || !e.taken()):
 		return 0
 	case !e.taken():
 		return 1
@@ -123,7 +74,8 @@ const (
 
 // sightings is what this process remembers of records. The zero value is ready for use.
 //
-// No clock of one machine is compared with that of another; see [Clock] for the processes of one machine. The owner of
+// No clock of one machine is compared with that of another; see [Clock] for the processes of one machine, and
+// [ServerClock] for the time of a store. The owner of
 // a lock relies on its record for the length, and counts from before it sent the record. Others count the whole length
 // from when they came to know of the record: from the arrival of the reply that showed this version for the first time,
 // or that said that this process has written it. The record was stored before that. When the length is over, the owner

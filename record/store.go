@@ -75,3 +75,20 @@ type Clock interface {
 	// moved to another clock, as by a checkpoint. Clock may be called concurrently.
 	Clock() (id string, now time.Duration)
 }
+
+// ServerClock is an optional interface of a [Store] that tells, with its answers, what time it is for the store.
+// Records then say from which time on others may take the lock. So a process that has never seen the record of a holder
+// that has crashed need not watch it: TryLock succeeds as soon as an answer tells such a time.
+//
+// The Store calls [Tell] with the context of each request. The time is that of a machine of the store, and never of
+// this one: of some moment after the request was sent, and before Get, Create or Replace returns. An answer that a
+// cache may have kept has no such time. A holder relies on its lock only if the answers to its writes tell times, so
+// Create and Replace need them too, at least if they succeed; without, locks are watched, as on other stores.
+type ServerClock interface {
+	// ServerClock returns the unit of the times: a time is the clock's, rounded down to it. A whole second is usual for
+	// the header Date of an answer in HTTP. skew is by how much the clocks of the machines may differ, from each other and
+	// from what they said before, as long as a lock is held. 0 means that nobody knows, and that the times are used only
+	// if [ClockSkew] says more. With a resolution of 0, there is no clock. The answer is the same for the life of the
+	// Store.
+	ServerClock() (resolution, skew time.Duration)
+}

@@ -24,7 +24,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/golocker/locker/record"
 )
@@ -152,6 +151,12 @@ var rules = []rule{
 		"If the Store is a Clock, its time is above 0 and does not go back, and its id has at most 64 bytes of UTF-8, the " +
 			"same for all clients, or is empty. Otherwise there is no clock, or each process takes the others for dead.",
 		clockCanBeWritten,
+	},
+	{
+		"AnswersTellTheTime",
+		"If the Store is a ServerClock, the answers to Get, and to Create and Replace that succeed, tell the time, and it " +
+			"is the same for all clients. Otherwise records do not say when they end.",
+		answersTellTheTime,
 	},
 }
 
@@ -572,26 +577,5 @@ func acrossProcesses(t testing.TB, open opener) {
 			n++
 			return others[n-1].open(t, place), place
 		})
-	}
-}
-
-func clockCanBeWritten(t testing.TB, open opener) {
-	known := ""
-	for _, c := range clients(t, open, 2) {
-		clock, ok := c.s.(record.Clock)
-		if !ok {
-			return
-		}
-		id, now := clock.Clock()
-		again, later := clock.Clock()
-		switch {
-		case id != again || known != "" && id != "" && id != known:
-			t.Errorf("Clock: expected one id, seen %q, %q and %q", known, id, again)
-		case id != "" && (len(id) > 64 || !utf8.ValidString(id)):
-			t.Errorf("Clock: expected an id of at most 64 bytes of UTF-8, seen %q", id)
-		case id != "" && (now <= 0 || later < now):
-			t.Errorf("Clock: expected times above 0 that do not go back, seen %v and then %v", now, later)
-		}
-		known = id
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,21 @@ type flawed struct {
 	create  creator
 	replace replacer
 	clock   func() (id string, now time.Duration)
+	tells   func(ctx context.Context, op string) // tells the time, or not
+}
+
+// ServerClock implements record.ServerClock.
+func (f flawed) ServerClock() (resolution, skew time.Duration) {
+	if f.tells == nil {
+		return 0, 0
+	}
+	return time.Second, 0
+}
+
+func (f flawed) told(ctx context.Context, op string) {
+	if f.tells != nil {
+		f.tells(ctx, op)
+	}
 }
 
 // Clock implements record.Clock.
@@ -53,6 +69,7 @@ func (f flawed) Clock() (id string, now time.Duration) {
 }
 
 func (f flawed) Get(ctx context.Context, name string) ([]byte, string, error) {
+	f.told(ctx, "get")
 	if f.get != nil {
 		return f.get(ctx, f.Store, name)
 	}
@@ -60,6 +77,7 @@ func (f flawed) Get(ctx context.Context, name string) ([]byte, string, error) {
 }
 
 func (f flawed) Create(ctx context.Context, name string, text []byte) (string, error) {
+	f.told(ctx, "create")
 	if f.create != nil {
 		return f.create(ctx, f.Store, name, text)
 	}
@@ -67,6 +85,7 @@ func (f flawed) Create(ctx context.Context, name string, text []byte) (string, e
 }
 
 func (f flawed) Replace(ctx context.Context, name, version string, text []byte) (string, error) {
+	f.told(ctx, "replace")
 	if f.replace != nil {
 		return f.replace(ctx, f.Store, name, version, text)
 	}
@@ -358,6 +377,27 @@ var flaws = map[string][]func() flawed{
 		clocks("\xff", 1), clocks(strings.Repeat("a", 65), 1), clocks("a", 0), clocks("a", 2, 1),
 		func() flawed { return clocks(rand.Text(), 1)() }, // each client has its own
 	},
+	"AnswersTellTheTime": {
+		tells("get", "create"), tells("create", "replace"), tells(),
+		func() flawed { // a clock that is an hour ahead of the last answer, each time
+			return flawed{tells: func(ctx context.Context, _ string) {
+				record.Tell(ctx, time.Now().Add(time.Duration(ahead.Add(1))*time.Hour))
+			}}
+		},
+	},
+}
+
+var ahead atomic.Int64
+
+// tells is a Store that tells the time with some answers.
+func tells(ops ...string) func() flawed {
+	return func() flawed {
+		return flawed{tells: func(ctx context.Context, op string) {
+			if slices.Contains(ops, op) {
+				record.Tell(ctx, time.Now().Truncate(time.Second))
+			}
+		}}
+	}
 }
 
 // What all clients of a process share.
@@ -466,6 +506,8 @@ func listen(t testing.TB, s *recordstore.Store) (addr string) {
 
 func TestSoundStore(t *testing.T) { Run(t, opens(func() flawed { return flawed{} })) }
 func TestSoundClock(t *testing.T) { Run(t, opens(clocks("a", 1, 2))) }
+
+func TestSoundServerClock(t *testing.T) { Run(t, opens(tells("get", "create", "replace"))) }
 
 // A store that is in this process alone has one client.
 func TestStoreWithoutAPlace(t *testing.T) {
