@@ -26,6 +26,7 @@ func TestOneServer(t *testing.T) {
 		"FourWays":      testFourWays,
 		"Credentials":   testCredentials,
 		"RoundTrips":    testRoundTrips,
+		"ServerClock":   testServerClock,
 		"Autocommit":    testAutocommit,
 		"Dirty":         testNothingUncommittedIsRead,
 		"Versions":      testVersionsDoNotComeBack,

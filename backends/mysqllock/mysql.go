@@ -71,6 +71,20 @@ func quoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``
 // sql returns a statement about the table.
 func (s *Store) sql(statement string) string { return strings.Replace(statement, "@table", s.table, 1) }
 
+// Skew is by how much the clocks of a server and of its successor may differ, unless [record.ClockSkew] says otherwise,
+// and by how much the clock of a server may be set while a lock is held.
+const Skew = time.Second
+
+// ServerClock implements [record.ServerClock].
+func (s *Store) ServerClock() (resolution, skew time.Duration) { return time.Microsecond, Skew }
+
+// micros is the time of the server when the statement has begun, in microseconds since 1970, whatever the time zone.
+const micros = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+// telling is a condition that holds, and makes micros the id of the last row that the statement has inserted. So the
+// answer to a write has it.
+const telling = "LAST_INSERT_ID(" + micros + ") > 0"
+
 // unfit is an expression that is 0 if the server may hold locks, and the number of an error otherwise. A server may
 // become a replica at any time, so each statement has the expression.
 //
@@ -103,12 +117,14 @@ func refusal(unfit uint16) error {
 func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
 	err = s.use(ctx, func(c *sql.Conn) error {
 		var reason uint16
-		statement := s.sql("SELECT record, version, " + unfit + " FROM @table WHERE name = ? FOR UPDATE")
-		err := c.QueryRowContext(ctx, statement, []byte(name)).Scan(&text, &version, &reason)
+		var now int64
+		statement := s.sql("SELECT record, version, " + unfit + ", " + micros + " FROM @table WHERE name = ? FOR UPDATE")
+		err := c.QueryRowContext(ctx, statement, []byte(name)).Scan(&text, &version, &reason, &now)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return s.fit(ctx, c)
 		case err == nil:
+			record.Tell(ctx, time.UnixMicro(now))
 			return refusal(reason)
 		}
 		return err
@@ -122,9 +138,11 @@ func (s *Store) Get(ctx context.Context, name string) (text []byte, version stri
 // fit returns an error if the server may not hold locks.
 func (s *Store) fit(ctx context.Context, c *sql.Conn) error {
 	var reason uint16
-	if err := c.QueryRowContext(ctx, "SELECT "+unfit).Scan(&reason); err != nil {
+	var now int64
+	if err := c.QueryRowContext(ctx, "SELECT "+unfit+", "+micros).Scan(&reason, &now); err != nil {
 		return err
 	}
+	record.Tell(ctx, time.UnixMicro(now))
 	return refusal(reason)
 }
 
@@ -132,8 +150,9 @@ func (s *Store) fit(ctx context.Context, c *sql.Conn) error {
 func (s *Store) Create(ctx context.Context, name string, text []byte) (version string, err error) {
 	version = rand.Text()
 	err = s.use(ctx, func(c *sql.Conn) error {
-		statement := s.sql("INSERT INTO @table (name, version, record) SELECT ?, ?, ? FROM DUAL WHERE 0 = " + unfit)
-		n, err := rows(c.ExecContext(ctx, statement, []byte(name), version, text))
+		statement := s.sql("INSERT INTO @table (name, version, record) SELECT ?, ?, ? FROM DUAL WHERE 0 = " + unfit +
+			" AND " + telling)
+		n, err := rows(ctx)(c.ExecContext(ctx, statement, []byte(name), version, text))
 		switch {
 		case number(err) == duplicateKey:
 			return record.ErrConflict
@@ -152,8 +171,9 @@ func (s *Store) Create(ctx context.Context, name string, text []byte) (version s
 func (s *Store) Replace(ctx context.Context, name, version string, text []byte) (newVersion string, err error) {
 	newVersion = rand.Text()
 	err = s.use(ctx, func(c *sql.Conn) error {
-		statement := s.sql("UPDATE @table SET version = ?, record = ? WHERE name = ? AND version = ? AND 0 = " + unfit)
-		n, err := rows(c.ExecContext(ctx, statement, newVersion, text, []byte(name), version))
+		statement := s.sql("UPDATE @table SET version = ?, record = ? WHERE name = ? AND version = ? AND 0 = " + unfit +
+			" AND " + telling)
+		n, err := rows(ctx)(c.ExecContext(ctx, statement, newVersion, text, []byte(name), version))
 		if err != nil || n > 0 {
 			return err
 		}
@@ -165,12 +185,17 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 	return newVersion, err
 }
 
-// rows returns how many rows a statement has changed.
-func rows(result sql.Result, err error) (int64, error) {
-	if err != nil {
-		return 0, err
+// rows returns a function that returns how many rows a statement has changed. It tells the time in the answer.
+func rows(ctx context.Context) func(result sql.Result, err error) (int64, error) {
+	return func(result sql.Result, err error) (int64, error) {
+		if err != nil {
+			return 0, err
+		}
+		if now, err := result.LastInsertId(); err == nil && now > 0 {
+			record.Tell(ctx, time.UnixMicro(now))
+		}
+		return result.RowsAffected()
 	}
-	return result.RowsAffected()
 }
 
 // tries is how often a request is sent that is rolled back by a deadlock. Nodes of Galera report one if another node

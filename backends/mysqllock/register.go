@@ -48,6 +48,9 @@ type Config struct {
 	Poll config.Duration `yaml:"poll,omitempty" json:"poll,omitempty"`
 	// Timeout bounds connecting, and each call; see [record.Timeout]. Zero: [record.DefaultTimeout].
 	Timeout config.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+	// ClockSkew is by how much the clocks of the server and of its successor may differ; see [record.ClockSkew]. Zero:
+	// [Skew].
+	ClockSkew config.Duration `yaml:"clock_skew,omitempty" json:"clock_skew,omitempty"`
 
 	credentials config.Credentials `yaml:"-" json:"-"` // those of the program; nil if there are none
 }
@@ -72,11 +75,11 @@ func init() {
 				db.SetMaxIdleConns(s.maxConns())
 			}
 			own := struct {
-				record.Store
+				*Store
 				io.Closer
 			}{store, db}
 			return record.New(own, record.Prefix(prefix), record.Poll(time.Duration(s.Poll)),
-				record.Timeout(time.Duration(s.Timeout))), nil
+				record.Timeout(time.Duration(s.Timeout)), record.ClockSkew(time.Duration(s.ClockSkew))), nil
 		},
 	})
 }

@@ -2,6 +2,7 @@ package mysqllock_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/mysqllock"
 	"github.com/golocker/locker/internal/testing/mariadbtest"
 	"github.com/golocker/locker/record"
@@ -44,6 +46,43 @@ func testRoundTrips(t *testing.T, s *mariadbtest.Server) {
 		if !maps.Equal(seen, step.want) {
 			t.Errorf("%s: %v, expected %v", step.when, seen, step.want)
 		}
+	}
+}
+
+// Processes that look once take the lock of a holder that has crashed, by the server's clock, whatever the time zones
+// of their sessions. Each answer tells the time.
+func testServerClock(t *testing.T, s *mariadbtest.Server) {
+	const ttl, skew = 300 * time.Millisecond, 200 * time.Millisecond
+	prefix := newPrefix()
+	dbs := []*sql.DB{
+		pool(t, s.URL(mariadbtest.Database)), raw(t, s.Addr(), "?time_zone=%27%2B09%3A00%27"),
+		raw(t, s.Addr(), "?time_zone=%27-07%3A00%27&parseTime=true&interpolateParams=true"),
+	}
+	try := func(n int) (backend.Grant, error) {
+		b := record.NewBackend(mysqllock.NewStore(dbs[n%len(dbs)]), record.Prefix(prefix), record.ClockSkew(skew))
+		defer b.Close()
+		return b.Acquire(t.Context(), backend.Request{Key: "k", Token: backend.NewToken(), TTL: ttl})
+	}
+	for n := range 2 * len(dbs) { // each takes the lock of the one before, which has crashed
+		start := time.Now()
+		var held *locker.HeldError
+		for {
+			_, err := try(n)
+			if err == nil {
+				break
+			}
+			if !errors.As(err, &held) || held.Seen != 0 || held.Remaining > ttl+2*skew {
+				t.Fatalf("%#v", err)
+			}
+		}
+		if took := time.Since(start); n > 0 && (held == nil || took > time.Minute) {
+			t.Errorf("after %v: %v", took, held)
+		}
+	}
+	var text string
+	err := dbs[0].QueryRow("SELECT record FROM locker_records WHERE name = ?", record.NameOf(prefix+"k")).Scan(&text)
+	if err != nil || !strings.Contains(text, `"clock":"utc"`) {
+		t.Errorf("%v, the record is %s", err, text)
 	}
 }
 
