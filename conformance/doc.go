@@ -6,7 +6,6 @@
 //   - [RunLocker]: a locker.Locker, such as a locker.Client of a backend, with or without middleware.
 //   - [RunBackend]: a backend.Backend. It runs RunLocker over a Client of the backend, and checks the rules that
 //     concern only the backend.
-//   - [RunQuorum]: a locker.Locker over several independent nodes, of which a minority may fail.
 //   - [RunSemaphore], [RunRWLock]: packages semaphore and rwlock over a store, or others that do the same. RunBackend
 //     does not include them, because a writer's 64 requests would delay other properties that run beside it.
 //

@@ -207,7 +207,6 @@ func TestRunMakesSubtests(t *testing.T) {
 func TestPropertiesExplainThemselves(t *testing.T) {
 	explained(t, driverProperties)
 	explained(t, allSuites)
-	explained(t, quorumProperties)
 }
 
 // Every failure message says what was expected and what was seen, including those that no planted flaw triggers.

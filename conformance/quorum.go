@@ -12,81 +12,21 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/quorumtest"
 	"github.com/golocker/locker/lockertrace"
 )
 
-// QuorumHarness describes a locker that keeps its locks on several independent nodes, such as package redlock with a
-// custom driver.
-//
-// It has no MinTTL and no Granularity, unlike [Harness]. The properties of a quorum are about nodes that fail, and ask
-// nothing of the time at which a store ends a lock. They use TTLs of at least half a second, which the nodes have to
-// support.
-type QuorumHarness struct {
-	// Store makes three or more empty nodes. It is required. It is called once per property, in the property's bubble
-	// if there is one. The suite closes the Lockers; Store registers everything else that has to be closed with
-	// t.Cleanup.
-	Store func(t testing.TB) QuorumStore
+type (
+	quorumHarness = quorumtest.Harness
+	quorumStore   = quorumtest.Store
+	quorumNode    = quorumtest.Node
+)
 
-	// Bubble runs each property in virtual time. Set it to testing/synctest.Test for nodes that live in the test's
-	// process and do no input or output outside it. If it is nil, the properties run in real time and in parallel, and
-	// time limits are generous.
-	Bubble func(t *testing.T, f func(t *testing.T))
-
-	// Budget is how long one operation may wait for a majority. 0 means one second, which is redlock.DefaultBudget.
-	Budget time.Duration
+func init() {
+	quorumtest.Run = func(t *testing.T, h quorumtest.Harness) { run(t, h, h.Bubble, quorumProperties) }
 }
 
-// QuorumStore is a set of nodes that several processes share.
-type QuorumStore struct {
-	// Client makes a Locker for all nodes. It is required. The Locker must be as independent of the others as one in
-	// another process. The suite closes it if locker.As finds an io.Closer.
-	Client func() locker.Locker
-
-	// Nodes are the nodes that the Lockers of Client use, in any order.
-	Nodes []QuorumNode
-
-	// Duplicate makes a Locker in which the last of Nodes is replaced by the first one, under another name or address,
-	// or returns the error that refuses it. The suite closes the Locker like those of Client. If Duplicate is nil, the
-	// property DuplicateVotesOnce is skipped.
-	Duplicate func() (locker.Locker, error)
-}
-
-// QuorumNode is one node. Only Locked is required. The other functions inject faults or observe the node. If one is
-// nil, the properties that need it are skipped.
-type QuorumNode struct {
-	// Name is the node's name in errors. If it is empty, the property ErrorsNameTheNodes is skipped.
-	Name string
-
-	// Locked reports whether the node has a lock under key, whoever owns it. It is required. It is called only while
-	// the node answers.
-	Locked func(key string) bool
-
-	// Down makes the node unreachable until up is called. Requests fail and are not executed. The node may lose its
-	// data during this time.
-	Down func() (up func())
-
-	// Hang makes the node stop answering until resume is called. As with a stopped process, the node may execute
-	// requests that arrive in between after resume.
-	Hang func() (resume func())
-
-	// Delete removes the lock that the node keeps under key, without the knowledge of its holder.
-	Delete func(key string)
-
-	// Commands returns how many commands of Lockers the node has executed.
-	Commands func() int
-}
-
-// RunQuorum checks what a Locker over several nodes promises in addition to the rules of [RunLocker], with one subtest
-// per property: it tolerates the failure of any minority of the nodes, grants nothing without a majority, and handles
-// nodes that answer late.
-func RunQuorum(t *testing.T, h QuorumHarness) {
-	if h.Store == nil {
-		t.Fatal("conformance: QuorumHarness needs Store")
-	}
-	run(t, h, h.Bubble, quorumProperties)
-}
-
-var quorumProperties = []property[QuorumHarness]{
+var quorumProperties = []property[quorumHarness]{
 	{
 		"SurvivesAMinority",
 		"While any minority of the nodes is down or hangs, clients can acquire, extend and release locks, and the " +
@@ -210,9 +150,9 @@ var quorumProperties = []property[QuorumHarness]{
 	},
 }
 
-func minorityExtendsNothing(t testing.TB, h QuorumHarness) {
+func minorityExtendsNothing(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.each(t, q.minority+1, func(way outage, out, _ []QuorumNode) {
+	q.each(t, q.minority+1, func(way outage, out, _ []quorumNode) {
 		lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.NoRenewal())
 		end := way.inject(t, out)
 		before := lease.Until()
@@ -224,9 +164,8 @@ func minorityExtendsNothing(t testing.TB, h QuorumHarness) {
 	})
 }
 
-func lateExtendIsNoValidity(t testing.TB, h QuorumHarness) {
+func lateExtendIsNoValidity(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.need(t, "Hang", canHang)
 	ttl := q.short()
 	for _, first := range q.firsts(q.minority + 1) {
 		late, _ := q.split(first, q.minority+1)
@@ -265,9 +204,8 @@ func lateExtendIsNoValidity(t testing.TB, h QuorumHarness) {
 	}
 }
 
-func minorityLossKeeps(t testing.TB, h QuorumHarness) {
+func minorityLossKeeps(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 2)
-	q.need(t, "Delete", canDelete)
 	leases := make([]locker.Lease, len(q.Nodes))
 	for first := range leases { // each key is lost by different nodes
 		key := q.key()
@@ -291,9 +229,8 @@ func minorityLossKeeps(t testing.TB, h QuorumHarness) {
 	}
 }
 
-func leasesHeal(t testing.TB, h QuorumHarness) {
+func leasesHeal(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.need(t, "Delete", canDelete)
 	// heals extends lease until it is on all nodes. Other properties check that the lease stays valid.
 	heals := func(what string, lease locker.Lease) bool {
 		t.Helper()
@@ -328,9 +265,6 @@ func leasesHeal(t testing.TB, h QuorumHarness) {
 		}
 	}
 	over(lease)
-	if !q.all(canFail) {
-		return
-	}
 	out, _ := q.split(0, q.minority)
 	end := down.inject(t, out)
 	lease = regain(t, q.ls[0], q.key(), locker.NoRenewal())
@@ -356,9 +290,8 @@ func (q *quorum) wantLoss(t testing.TB, what string, lease locker.Lease) {
 	}
 }
 
-func majorityLossEnds(t testing.TB, h QuorumHarness) {
+func majorityLossEnds(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.need(t, "Delete", canDelete)
 	for first := range q.Nodes {
 		lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.TTL(q.short()))
 		forgetful, _ := q.split(first, q.minority+1)
@@ -379,9 +312,9 @@ func majorityLossEnds(t testing.TB, h QuorumHarness) {
 	}
 }
 
-func majorityOutageEnds(t testing.TB, h QuorumHarness) {
+func majorityOutageEnds(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.each(t, q.minority+1, func(way outage, out, _ []QuorumNode) {
+	q.each(t, q.minority+1, func(way outage, out, _ []quorumNode) {
 		lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.TTL(q.short()))
 		end := way.inject(t, out)
 		q.wantLoss(t, fmt.Sprintf("%d of %d nodes %s", len(out), len(q.Nodes), way.name), lease)
@@ -389,7 +322,7 @@ func majorityOutageEnds(t testing.TB, h QuorumHarness) {
 	})
 }
 
-func splitVotesEnd(t testing.TB, h QuorumHarness) {
+func splitVotesEnd(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 6)
 	q.ready(t)
 	for range 5 {
@@ -417,9 +350,9 @@ func splitVotesEnd(t testing.TB, h QuorumHarness) {
 		close(begin)
 		wg.Wait()
 		cancel()
-		if took := time.Duration(first.Load()); took > q.Budget+q.atOnce() {
+		if took := time.Duration(first.Load()); took > budget+q.atOnce() {
 			t.Errorf("%d contenders at once: expected one to have the lock within %v, seen it after %v", len(q.ls),
-				q.Budget, took)
+				budget, took)
 		}
 		if t.Failed() {
 			return
@@ -427,9 +360,8 @@ func splitVotesEnd(t testing.TB, h QuorumHarness) {
 	}
 }
 
-func cleanupWakesNobody(t testing.TB, h QuorumHarness) {
+func cleanupWakesNobody(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 3)
-	q.need(t, "Delete", canDelete)
 	const attempts = 8
 	for first := range q.Nodes {
 		key := q.key()
@@ -463,9 +395,8 @@ func cleanupWakesNobody(t testing.TB, h QuorumHarness) {
 	}
 }
 
-func oneCommandPerNode(t testing.TB, h QuorumHarness) {
+func oneCommandPerNode(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.need(t, "Commands", func(n QuorumNode) bool { return n.Commands != nil })
 	key := q.key()
 	for range 3 { // so that counters agree, connections exist and scripts are loaded
 		unlock(t, q.everywhere(t, q.ls[0], key, nil))
@@ -501,12 +432,8 @@ func oneCommandPerNode(t testing.TB, h QuorumHarness) {
 		"of %d tries", toLock, inAll, tries)
 }
 
-func duplicateVotesOnce(t testing.TB, h QuorumHarness) {
+func duplicateVotesOnce(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	if q.Duplicate == nil {
-		t.Skip("the harness has no Duplicate")
-	}
-	way := q.outages(t)[0]
 	q.ready(t)
 	l, err := q.Duplicate()
 	if err != nil {
@@ -516,7 +443,7 @@ func duplicateVotesOnce(t testing.TB, h QuorumHarness) {
 		defer func() { _ = c.Close() }()
 	}
 	one := len(q.Nodes) / 2 // less than a majority, unless the first node counts twice
-	end := way.inject(t, q.Nodes[one:])
+	end := down.inject(t, q.Nodes[one:])
 	err = patiently(t, "TryLock", func(ctx context.Context) error {
 		_, err := l.TryLock(ctx, q.key())
 		return err

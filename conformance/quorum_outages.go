@@ -28,9 +28,9 @@ func (a asking) refused(key string) func(ctx context.Context) error {
 	}
 }
 
-func survivesAMinority(t testing.TB, h QuorumHarness) {
+func survivesAMinority(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 2)
-	q.each(t, q.minority, func(way outage, out, _ []QuorumNode) {
+	q.each(t, q.minority, func(way outage, out, _ []quorumNode) {
 		key := q.key()
 		lease := q.everywhere(t, q.ls[0], key, nil, locker.NoRenewal())
 		end := way.inject(t, out)
@@ -62,10 +62,9 @@ func extended(t testing.TB, what string, lease locker.Lease) {
 	}
 }
 
-func slowNodeDelaysNobody(t testing.TB, h QuorumHarness) {
+func slowNodeDelaysNobody(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.need(t, "Hang", canHang)
-	bound, tries := q.Budget/4, 1
+	bound, tries := budget/4, 1
 	if h.Bubble == nil {
 		tries = 5 // the machine may stall: the best try counts
 	}
@@ -95,16 +94,15 @@ func slowNodeDelaysNobody(t testing.TB, h QuorumHarness) {
 		for call, took := range best {
 			if took > bound {
 				t.Errorf("%s: expected an answer long before the budget of %v is spent, seen one after %v at best",
-					q.while(call, hanging, slow), q.Budget, took)
+					q.while(call, hanging, slow), budget, took)
 			}
 		}
 	}
 }
 
-func lateGrantJoins(t testing.TB, h QuorumHarness) {
+func lateGrantJoins(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.need(t, "Hang", canHang)
-	for _, way := range q.outages(t) {
+	for _, way := range outages {
 		for first := range q.Nodes {
 			late, prompt := q.split(first, q.minority)
 			q.ready(t)
@@ -119,7 +117,7 @@ func lateGrantJoins(t testing.TB, h QuorumHarness) {
 }
 
 // hangingForAWhile makes nodes hang until some time after end is called.
-func hangingForAWhile(t testing.TB, nodes []QuorumNode) (end func()) {
+func hangingForAWhile(t testing.TB, nodes []quorumNode) (end func()) {
 	resume := hanging.inject(t, nodes)
 	return func() {
 		time.Sleep(calm / 2)
@@ -127,9 +125,9 @@ func hangingForAWhile(t testing.TB, nodes []QuorumNode) (end func()) {
 	}
 }
 
-func refusesWithoutAMajority(t testing.TB, h QuorumHarness) {
+func refusesWithoutAMajority(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.each(t, q.minority+1, func(way outage, out, _ []QuorumNode) {
+	q.each(t, q.minority+1, func(way outage, out, _ []quorumNode) {
 		end := way.inject(t, out)
 		for _, a := range askings(q.ls[0]) {
 			q.noQuorum(t, q.while(a.name, way, out), a.refused(q.key()))
@@ -139,10 +137,9 @@ func refusesWithoutAMajority(t testing.TB, h QuorumHarness) {
 	})
 }
 
-func errorsNameTheNodes(t testing.TB, h QuorumHarness) {
+func errorsNameTheNodes(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.need(t, "Name", func(n QuorumNode) bool { return n.Name != "" })
-	q.each(t, q.minority+1, func(way outage, out, _ []QuorumNode) {
+	q.each(t, q.minority+1, func(way outage, out, _ []quorumNode) {
 		lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.NoRenewal())
 		end := way.inject(t, out)
 		named := func(call string, f func(ctx context.Context) error) {
@@ -160,9 +157,9 @@ func errorsNameTheNodes(t testing.TB, h QuorumHarness) {
 	})
 }
 
-func refusalLeavesNothing(t testing.TB, h QuorumHarness) {
+func refusalLeavesNothing(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.each(t, q.minority+1, func(way outage, out, up []QuorumNode) {
+	q.each(t, q.minority+1, func(way outage, out, up []quorumNode) {
 		end := way.inject(t, out)
 		for _, a := range askings(q.ls[0]) {
 			key := q.key()
@@ -173,9 +170,8 @@ func refusalLeavesNothing(t testing.TB, h QuorumHarness) {
 	})
 }
 
-func silentNodesAreReleased(t testing.TB, h QuorumHarness) {
+func silentNodesAreReleased(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
-	q.need(t, "Hang", canHang)
 	for _, n := range []int{q.minority, q.minority + 1} {
 		for _, first := range q.firsts(n) {
 			silent, _ := q.split(first, n)
@@ -194,9 +190,9 @@ func silentNodesAreReleased(t testing.TB, h QuorumHarness) {
 	}
 }
 
-func majoritiesOverlap(t testing.TB, h QuorumHarness) {
+func majoritiesOverlap(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 2)
-	q.each(t, q.minority, func(way outage, out, up []QuorumNode) {
+	q.each(t, q.minority, func(way outage, out, up []quorumNode) {
 		key := q.key()
 		end := way.inject(t, out)
 		lock(t, q.ls[0], key, locker.TTL(longTTL), locker.NoRenewal())
@@ -214,79 +210,48 @@ func majoritiesOverlap(t testing.TB, h QuorumHarness) {
 	})
 }
 
+// budget is how long one operation of a Locker may wait for a majority.
+const budget = time.Second
+
 // quorum is a store under test, with its clients.
 type quorum struct {
-	QuorumStore
-	QuorumHarness
+	quorumStore
+	quorumHarness
 	ls []locker.Locker
 	// minority is the number of nodes that may fail while a majority remains.
 	minority int
 	keys     int // number of keys used so far
 }
 
-func newQuorum(t testing.TB, h QuorumHarness, n int) *quorum {
+func newQuorum(t testing.TB, h quorumHarness, n int) *quorum {
 	t.Helper()
-	q := &quorum{QuorumHarness: h}
+	q := &quorum{quorumHarness: h}
 	q.ls, _ = clients(t, Harness{Store: func(t testing.TB) Store {
-		q.QuorumStore = h.Store(t)
-		if q.Client == nil || len(q.Nodes) < 3 || !q.all(func(n QuorumNode) bool { return n.Locked != nil }) {
-			t.Fatal("conformance: QuorumStore needs Client and three Nodes, and each of them Locked")
-		}
+		q.quorumStore = h.Store(t)
 		return Store{Client: q.Client}
 	}}, n)
 	q.minority = (len(q.Nodes) - 1) / 2
-	if q.Budget == 0 {
-		q.Budget = time.Second
-	}
 	return q
 }
-
-// need skips the property unless all nodes provide the function that it needs.
-func (q *quorum) need(t testing.TB, what string, can func(n QuorumNode) bool) {
-	t.Helper()
-	if !q.all(can) {
-		t.Skip("the nodes of the harness have no " + what)
-	}
-}
-
-func (q *quorum) all(can func(n QuorumNode) bool) bool {
-	return !slices.ContainsFunc(q.Nodes, func(n QuorumNode) bool { return !can(n) })
-}
-
-func canFail(n QuorumNode) bool   { return n.Down != nil }
-func canHang(n QuorumNode) bool   { return n.Hang != nil }
-func canDelete(n QuorumNode) bool { return n.Delete != nil }
 
 // outage is a way for nodes to fail.
 type outage struct {
 	name  string
-	begin func(n QuorumNode) (end func())
+	begin func(n quorumNode) (end func())
 }
 
 var (
-	down    = outage{"are down", func(n QuorumNode) func() { return n.Down() }}
-	hanging = outage{"hang", func(n QuorumNode) func() { return n.Hang() }}
+	down    = outage{"are down", func(n quorumNode) func() { return n.Down() }}
+	hanging = outage{"hang", func(n quorumNode) func() { return n.Hang() }}
 )
 
-// outages returns the ways in which the harness can make nodes fail. If there is none, the property is skipped.
-func (q *quorum) outages(t testing.TB) (ways []outage) {
-	t.Helper()
-	if q.all(canFail) {
-		ways = append(ways, down)
-	}
-	if q.all(canHang) {
-		ways = append(ways, hanging)
-	}
-	if ways == nil {
-		t.Skip("the nodes of the harness have neither Down nor Hang")
-	}
-	return ways
-}
+// outages are the ways in which nodes fail.
+var outages = []outage{down, hanging}
 
 // each calls f for every outage of n consecutive nodes.
-func (q *quorum) each(t testing.TB, n int, f func(way outage, failing, others []QuorumNode)) {
+func (q *quorum) each(t testing.TB, n int, f func(way outage, failing, others []quorumNode)) {
 	t.Helper()
-	for i, way := range q.outages(t) {
+	for i, way := range outages {
 		for _, first := range q.firsts(n) {
 			failing, others := q.split((first+i)%len(q.Nodes), n)
 			q.ready(t)
@@ -310,13 +275,13 @@ func (q *quorum) firsts(n int) (firsts []int) {
 }
 
 // split returns n consecutive nodes from first on, and the other nodes.
-func (q *quorum) split(first, n int) (some, others []QuorumNode) {
+func (q *quorum) split(first, n int) (some, others []quorumNode) {
 	turned := slices.Concat(q.Nodes[first:], q.Nodes[:first])
 	return turned[:n], turned[n:]
 }
 
 // inject makes nodes fail until end is called or the check ends.
-func (w outage) inject(t testing.TB, nodes []QuorumNode) (end func()) {
+func (w outage) inject(t testing.TB, nodes []quorumNode) (end func()) {
 	t.Helper()
 	return failing(t, func() func() {
 		var ends []func()
@@ -354,7 +319,7 @@ func until(limit time.Duration, cond func() bool) bool {
 	return true
 }
 
-func lockedOn(nodes []QuorumNode, key string) (n int) {
+func lockedOn(nodes []quorumNode, key string) (n int) {
 	for _, node := range nodes {
 		if node.Locked(key) {
 			n++
@@ -364,7 +329,7 @@ func lockedOn(nodes []QuorumNode, key string) (n int) {
 }
 
 // wantFree waits until none of the nodes has a lock under key.
-func wantFree(t testing.TB, what string, nodes []QuorumNode, key string) {
+func wantFree(t testing.TB, what string, nodes []quorumNode, key string) {
 	t.Helper()
 	left := 0
 	if !until(hangLimit, func() bool { left = lockedOn(nodes, key); return left == 0 }) {
@@ -440,13 +405,13 @@ func (q *quorum) noQuorum(t testing.TB, what string, f func(ctx context.Context)
 	t.Helper()
 	start := time.Now()
 	err := patiently(t, what, f)
-	if took := time.Since(start); took > q.Budget+q.atOnce() {
-		t.Errorf("%s: expected an answer within the budget of %v, seen one after %v", what, q.Budget, took)
+	if took := time.Since(start); took > budget+q.atOnce() {
+		t.Errorf("%s: expected an answer within the budget of %v, seen one after %v", what, budget, took)
 	}
 	wantError(t, what, err, locker.ErrNoQuorum, locker.ErrUnavailable)
 }
 
 // while describes a call during an outage.
-func (q *quorum) while(call string, w outage, failing []QuorumNode) string {
+func (q *quorum) while(call string, w outage, failing []quorumNode) string {
 	return fmt.Sprintf("%s while %d of %d nodes %s", call, len(failing), len(q.Nodes), w.name)
 }

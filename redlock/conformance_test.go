@@ -16,6 +16,7 @@ import (
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/quorumtest"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/simnode"
@@ -173,18 +174,18 @@ func simulated(t testing.TB, n, dead, hung int) conformance.Store {
 func TestQuorumConformanceInVirtualTime(t *testing.T) {
 	for _, n := range []int{3, 4, 5} {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
-			conformance.RunQuorum(t, conformance.QuorumHarness{
+			quorumtest.Run(t, quorumtest.Harness{
 				Bubble: virtual.Test,
-				Store:  func(t testing.TB) conformance.QuorumStore { return simulatedQuorum(t, n) },
+				Store:  func(t testing.TB) quorumtest.Store { return simulatedQuorum(t, n) },
 			})
 		})
 	}
 }
 
 // simulatedQuorum is a store of simulated nodes, each with a wire of its own, which all clients share.
-func simulatedQuorum(t testing.TB, n int) conformance.QuorumStore {
+func simulatedQuorum(t testing.TB, n int) quorumtest.Store {
 	open := make([]func() drivers.Driver, n)
-	var s conformance.QuorumStore
+	var s quorumtest.Store
 	for i := range n {
 		node, wire, commands := simnode.New(), &simnode.Wire{}, &atomic.Int64{}
 		node.Deliver = wire.Messages
@@ -197,7 +198,7 @@ func simulatedQuorum(t testing.TB, n int) conformance.QuorumStore {
 				})
 			})
 		}
-		s.Nodes = append(s.Nodes, conformance.QuorumNode{
+		s.Nodes = append(s.Nodes, quorumtest.Node{
 			Name:     fmt.Sprint("node ", i+1),
 			Locked:   func(key string) bool { return slices.Contains(node.Keys(), redlock.DefaultPrefix+key) },
 			Down:     wire.Fail,
@@ -232,8 +233,8 @@ func TestQuorumConformance(t *testing.T) {
 		for _, n := range short.Part(t, 1, []int{3, 5}) {
 			t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 				t.Parallel()
-				conformance.RunQuorum(t, conformance.QuorumHarness{
-					Store: func(t testing.TB) conformance.QuorumStore {
+				quorumtest.Run(t, quorumtest.Harness{
+					Store: func(t testing.TB) quorumtest.Store {
 						return realQuorum(t, driver, startCluster(t, n))
 					},
 				})
@@ -242,9 +243,9 @@ func TestQuorumConformance(t *testing.T) {
 	})
 }
 
-func realQuorum(t testing.TB, driver string, c cluster) conformance.QuorumStore {
+func realQuorum(t testing.TB, driver string, c cluster) quorumtest.Store {
 	n := len(c)
-	s := conformance.QuorumStore{
+	s := quorumtest.Store{
 		Client: func() locker.Locker { return c.client(t, driver, redlock.Budget(redlock.DefaultBudget)) },
 		Duplicate: func() (locker.Locker, error) {
 			ds := make([]drivers.Driver, n)
@@ -255,7 +256,7 @@ func realQuorum(t testing.TB, driver string, c cluster) conformance.QuorumStore 
 		},
 	}
 	for _, server := range c {
-		s.Nodes = append(s.Nodes, conformance.QuorumNode{
+		s.Nodes = append(s.Nodes, quorumtest.Node{
 			Name:   server.Addr(),
 			Locked: func(key string) bool { return server.Cmd(t, "EXISTS", redlock.DefaultPrefix+key) == int64(1) },
 			Down: func() func() {

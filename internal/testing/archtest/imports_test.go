@@ -110,7 +110,7 @@ var rules = map[string]struct {
 		"it knows the interface and no store"},
 	"/internal/clientwait": {[]string{module}, "authors' tests of backends need nothing but the interface"},
 	"/conformance": {[]string{module, module + "/drivers", module + "/internal/clientwait", module + "/semaphore",
-		module + "/rwlock"},
+		module + "/rwlock", module + "/internal/testing/quorumtest"},
 		"outside authors run the suite with nothing but the standard library"},
 	"/adapters/lockgocron": {[]string{module, module + "/election", module + "/once", "github.com/go-co-op/gocron/v2"},
 		"an adapter knows its library, and no store"},
@@ -161,8 +161,9 @@ var testers = []string{"/benchmarks", "/conformance", "/record/recordtest", "/cm
 	"/internal/testing/virtual", "/internal/testing/configtest", "/internal/testing/dynamotest",
 	"/internal/testing/etcdtest", "/internal/testing/kubetest", "/internal/testing/mariadbtest",
 	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/placestest",
-	"/internal/testing/instance", "/internal/testing/oncetest", "/internal/testing/testserver",
-	"/internal/testing/storeurl", "/internal/testing/short", "/internal/testing/steady", "/internal/testing/trials/sim",
+	"/internal/testing/quorumtest", "/internal/testing/instance", "/internal/testing/oncetest",
+	"/internal/testing/testserver", "/internal/testing/storeurl", "/internal/testing/short",
+	"/internal/testing/steady", "/internal/testing/trials/sim",
 	"/internal/testing/trials/serve", "/internal/testing/trials/everystore/deployment",
 	"/internal/testing/adapters"}
 
