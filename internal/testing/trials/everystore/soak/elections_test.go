@@ -3,10 +3,8 @@ package soak
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -40,18 +38,12 @@ const settling, healing = 200 * time.Millisecond, time.Second
 
 // Terms grow, and no two candidates lead at once, however leaders end: on each store, and with each driver.
 func TestElections(t *testing.T) {
-	terms, all, began := 0, os.Getenv(termsEnv), time.Now()
-	if all != "" {
-		var err error
-		if terms, err = strconv.Atoi(all); err != nil {
-			t.Fatal(err)
-		}
-	}
+	g, began := newGoal(t, termsEnv, goal{}), time.Now()
 	var mu sync.Mutex
 	rows := map[string]string{}
 	// They mostly wait.
-	onStores(t, 4, all != "", func(tr *trial) {
-		row := tr.elections(terms)
+	onStores(t, 4, g.all, func(tr *trial) {
+		row := tr.elections(g.count)
 		mu.Lock()
 		defer mu.Unlock()
 		rows[tr.of.Name] = row
@@ -65,8 +57,8 @@ func TestElections(t *testing.T) {
 	for _, d := range append(slices.Clone(deployment.All), deployment.Guarded(ttl)) {
 		b.WriteString(rows[d.Name])
 	}
-	t.Logf("`%s=%s go test -C internal/testing/trials/everystore -run TestElections ./soak`, %s, %s, %s, %s/%s, "+
-		"%d processors, in %v.\n\n%s", termsEnv, all, began.Format("2 January 2006 15:04"),
+	t.Logf("`%s=%d go test -C internal/testing/trials/everystore -run TestElections ./soak`, %s, %s, %s, %s/%s, "+
+		"%d processors, in %v.\n\n%s", termsEnv, g.count, began.Format("2 January 2006 15:04"),
 		redistest.Version(redistest.Binary(t)), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
 		time.Since(began).Round(time.Second), b.String())
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -21,39 +19,15 @@ import (
 // seconds.
 const placesEnv = "LOCKER_SOAK_PLACES"
 
-// goal is when a store was tried for long enough: after some time, or after so many acquisitions, and a two-hundredth
-// as many cycles of Upgrade and Downgrade. Where an exclusive lock is 64 locks, it takes most of the time, so with a
-// number writers come a tenth as often.
-type goal struct {
-	time  time.Duration
-	count int
-	all   bool // stores
-}
-
-func newGoal(t *testing.T) goal {
-	t.Helper()
-	text := os.Getenv(placesEnv)
-	if text == "" {
-		return goal{time: 4 * time.Second}
-	}
-	if n, err := strconv.Atoi(text); err == nil {
-		return goal{count: n, all: true}
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return goal{time: d, all: true}
-}
-
 // Whatever happens to processes, servers and networks: at most n permits are held at once, no permit has two holders,
 // no writer is beside a reader, nobody writes while a lease is upgraded or downgraded, tokens are as promised, each
 // call returns, and nothing is left behind.
 func TestPlaces(t *testing.T) {
-	g := newGoal(t)
+	g := newGoal(t, placesEnv, goal{time: 4 * time.Second, cycles: true})
 	onStores(t, 1, g.all, func(tr *trial) {
 		tr.boundPlaces()
 		began := time.Now()
+		// Where an exclusive lock is 64 locks, it takes most of the time, so with a number writers come a tenth as often.
 		mixed := 10
 		if g.count > 0 {
 			mixed = 100
@@ -85,26 +59,6 @@ func locksOfPlaces() (locks []string) {
 		locks = append(locks, rwlock.New(nil).Locks(key)...)
 	}
 	return locks
-}
-
-// until returns a function that reports whether the goal is reached. It fails the test if nobody acquires anything any
-// more, or only now and then.
-func (tr *trial) until(g goal) func() bool {
-	began, before, changed := time.Now(), 0, time.Now()
-	return func() bool {
-		acquired := tr.judge.count(func(s *span) bool { return !s.changed() && s.last > 0 })
-		cycles := tr.judge.cycles()
-		enough := acquired >= 100 && cycles >= 3
-		switch {
-		case !enough && time.Since(began) > hangLimit:
-			tr.Fatalf("%d acquisitions, %d upgrades with a downgrade in %v", acquired, cycles, hangLimit)
-		case acquired > before:
-			before, changed = acquired, time.Now()
-		case time.Since(changed) > hangLimit:
-			tr.Fatalf("nobody has acquired anything for %v", hangLimit)
-		}
-		return enough && time.Since(began) >= g.time && acquired >= g.count && cycles >= g.count/200
-	}
 }
 
 // goesOn waits until leases of each kind were acquired of each key, when nothing is disturbed any more.
@@ -163,7 +117,7 @@ func allFree(ctx context.Context, l locker.Locker, locks []string) error {
 // than 5, no program has a permit that is not below its own limit, and once the last program with 5 has ended, there
 // are never more than 3.
 func TestPlacesWhileLimitsChange(t *testing.T) {
-	g := newGoal(t)
+	g := newGoal(t, placesEnv, goal{time: 4 * time.Second, cycles: true})
 	onStores(t, 1, g.all, func(tr *trial) {
 		processes, rounds := 4, 1
 		if g.all {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,47 +24,12 @@ const (
 // Whatever happens to processes, servers, networks and single requests, a store that knows nothing of locks keeps the
 // promises that TestSoak is about.
 func TestRecords(t *testing.T) {
-	count, all := 100, os.Getenv(recordsEnv)
-	if all != "" {
-		var err error
-		if count, err = strconv.Atoi(all); err != nil {
-			t.Fatal(err)
-		}
-	}
+	g := newGoal(t, recordsEnv, goal{count: 100})
 	for _, d := range deployment.Records {
-		if all == "" && !d.Light || !strings.Contains(d.Name, os.Getenv(onlyEnv)) {
+		if !g.all && !d.Light || !strings.Contains(d.Name, os.Getenv(onlyEnv)) {
 			continue
 		}
-		t.Run(d.Name, func(t *testing.T) {
-			tr := newTrial(t, d)
-			began := time.Now()
-			tr.begin(contenders, plan{Work: ofLocks})
-			tr.disturb(tr.acquired(count))
-			tr.end()
-			took := time.Since(began)
-			tr.lockEach()
-			tr.verdict()
-			relied := tr.judge.count(func(s *span) bool { return s.last > 0 })
-			certificates := tr.judge.count(func(s *span) bool { return s.certificate > 0 })
-			tr.Logf("%d acquisitions relied on, %d of them within a process, %d certificates, %d processes in %v; %v; %v",
-				relied, tr.judge.handed(), certificates, tr.number, took.Round(time.Second), tr.faults, tr.store.Mishaps)
-		})
-	}
-}
-
-// acquired returns a function that reports whether so many leases were relied on. It fails the test if nobody acquires
-// anything any more.
-func (tr *trial) acquired(count int) func() bool {
-	before, changed := 0, time.Now()
-	return func() bool {
-		n := tr.judge.count(func(s *span) bool { return s.last > 0 })
-		switch {
-		case n > before:
-			before, changed = n, time.Now()
-		case time.Since(changed) > hangLimit:
-			tr.Fatalf("nobody has acquired anything for %v", hangLimit)
-		}
-		return n >= count
+		t.Run(d.Name, func(t *testing.T) { newTrial(t, d).soak(contenders, g) })
 	}
 }
 

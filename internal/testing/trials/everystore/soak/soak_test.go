@@ -62,40 +62,42 @@ func onStores(t *testing.T, beside int, all bool, f func(tr *trial), more ...dep
 // Whatever happens to processes, servers and networks, no two hold a lock at once, tokens grow, certificates are true,
 // each call returns, and nothing is left behind.
 func TestSoak(t *testing.T) {
-	duration, all := 4*time.Second, os.Getenv(forEnv)
-	if all != "" {
-		var err error
-		if duration, err = time.ParseDuration(all); err != nil {
-			t.Fatal(err)
-		}
-	}
-	onStores(t, 1, all != "", func(tr *trial) {
-		tr.begin(5, plan{Work: ofLocks})
-		end := time.Now().Add(duration)
-		tr.disturb(func() bool { return !time.Now().Before(end) })
-		tr.end()
-		tr.lockEach()
-		tr.verdict()
-		all := tr.judge.count(func(*span) bool { return true })
-		relied := tr.judge.count(func(s *span) bool { return s.last > 0 })
-		certificates := tr.judge.count(func(s *span) bool { return s.certificate > 0 })
-		handed := tr.judge.handed()
-		tr.Logf("%d acquisitions, %d of them within a process, %d relied on, %d certificates, %d processes in %v; %v",
-			all, handed, relied, certificates, tr.number, duration, tr.faults)
+	g := newGoal(t, forEnv, goal{time: 4 * time.Second})
+	onStores(t, 1, g.all, func(tr *trial) {
+		relied, handed := tr.soak(5, g)
 		if handed*50 < relied {
 			tr.Errorf("only %d of %d locks were handed over within a process", handed, relied)
 		}
-		if relied < 10 {
-			tr.Errorf("only %d locks were relied on", relied)
-		}
 	})
+}
+
+// soak lets n processes contend for locks until the goal is reached. It returns how many locks were relied on, and how
+// many of all were handed over within a process.
+func (tr *trial) soak(n int, g goal) (relied, handed int) {
+	tr.Helper()
+	began := time.Now()
+	tr.begin(n, plan{Work: ofLocks})
+	tr.disturb(tr.until(g))
+	tr.end()
+	took := time.Since(began)
+	tr.lockEach()
+	tr.verdict()
+	relied, handed = tr.judge.count(func(s *span) bool { return s.last > 0 }), tr.judge.handed()
+	tr.Logf("%d acquisitions, %d of them within a process, %d relied on, %d certificates, %d processes in %v; %v; %v",
+		tr.judge.count(func(*span) bool { return true }), handed, relied,
+		tr.judge.count(func(s *span) bool { return s.certificate > 0 }), tr.number, took.Round(time.Second), tr.faults,
+		tr.store.Mishaps)
+	if relied < 10 {
+		tr.Errorf("only %d locks were relied on", relied)
+	}
+	return relied, handed
 }
 
 // A leader stands still, and goes on, while holders hear nothing. Other faults come in between. No two hold a lock at
 // once. This takes minutes, so it is tried only if the variable says for how long.
 func TestLeaderStopsAndGoesOn(t *testing.T) {
-	duration, err := time.ParseDuration(os.Getenv(forEnv))
-	if err != nil {
+	g := newGoal(t, forEnv, goal{})
+	if g.time == 0 {
 		return
 	}
 	for _, d := range deployment.All {
@@ -105,7 +107,7 @@ func TestLeaderStopsAndGoesOn(t *testing.T) {
 		tr := newTrial(t, d)
 		tr.begin(5, plan{Work: ofHolds})
 		pauses := 0
-		for end := time.Now().Add(duration); time.Now().Before(end) && !tr.judge.found(); pauses++ {
+		for end := time.Now().Add(g.time); time.Now().Before(end) && !tr.judge.found(); pauses++ {
 			<-time.After(2 * holdTTL) // until each key is held by somebody who has renewed it
 			tr.leaderStops(holdTTL + rand.N(2*holdTTL))
 			if rand.IntN(3) == 0 {
@@ -116,7 +118,7 @@ func TestLeaderStopsAndGoesOn(t *testing.T) {
 		tr.end()
 		tr.verdict()
 		relied := tr.judge.count(func(s *span) bool { return s.last > 0 })
-		tr.Logf("%d locks were relied on, the leader stopped %d times in %v; %v", relied, pauses, duration, tr.faults)
+		tr.Logf("%d locks were relied on, the leader stopped %d times in %v; %v", relied, pauses, g.time, tr.faults)
 		if relied < 10 {
 			tr.Errorf("only %d locks were relied on", relied)
 		}

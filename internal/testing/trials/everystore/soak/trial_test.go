@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -70,6 +71,52 @@ func (tr *trial) begin(n int, p plan) {
 		var relays []*testserver.Relay
 		p.URL, relays = tr.store.Connect(tr.T)
 		tr.all = append(tr.all, tr.start(p, relays))
+	}
+}
+
+// goal is when a store was tried for long enough: after some time, or after so many acquisitions. With cycles, it has
+// to see a two-hundredth as many cycles of Upgrade and Downgrade, and some at least.
+type goal struct {
+	time   time.Duration
+	count  int
+	cycles bool
+	all    bool // stores
+}
+
+// newGoal returns the goal that a variable has, for all stores. Without it, the goal is a brief one.
+func newGoal(t *testing.T, env string, brief goal) goal {
+	t.Helper()
+	text := os.Getenv(env)
+	if text == "" {
+		return brief
+	}
+	n, err := strconv.Atoi(text)
+	g := goal{count: n, cycles: brief.cycles, all: true}
+	if err != nil {
+		if g.time, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g
+}
+
+// until returns a function that reports whether the goal is reached. It fails the test if nobody acquires anything any
+// more, or only now and then.
+func (tr *trial) until(g goal) func() bool {
+	began, before, changed := time.Now(), 0, time.Now()
+	return func() bool {
+		acquired := tr.judge.count(func(s *span) bool { return !s.changed() && s.last > 0 })
+		cycles := tr.judge.cycles()
+		enough := acquired >= 100 && (!g.cycles || cycles >= 3)
+		switch {
+		case !enough && time.Since(began) > hangLimit:
+			tr.Fatalf("only %d acquisitions, %d upgrades with a downgrade in %v", acquired, cycles, hangLimit)
+		case acquired > before:
+			before, changed = acquired, time.Now()
+		case time.Since(changed) > hangLimit:
+			tr.Fatalf("nobody has acquired anything for %v", hangLimit)
+		}
+		return enough && time.Since(began) >= g.time && acquired >= g.count && (!g.cycles || cycles >= g.count/200)
 	}
 }
 

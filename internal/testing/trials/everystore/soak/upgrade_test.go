@@ -41,16 +41,11 @@ const stopped = "etcd, 3 members"
 // The other program is the test of its own commit, with the library and the worker of that time. So the API may have
 // changed since, but not what a plan and a word say.
 func TestUpgrade(t *testing.T) {
-	duration, other, commit := 4*time.Second, os.Args[0], ""
-	text := os.Getenv(upgradeEnv)
-	if text != "" {
-		var err error
-		if duration, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
+	g, other, commit := newGoal(t, upgradeEnv, goal{time: 4 * time.Second}), os.Args[0], ""
+	if g.all {
 		other, commit = build(t)
 	}
-	onStores(t, 1, text != "", func(tr *trial) {
+	onStores(t, 1, g.all, func(tr *trial) {
 		if tr.of.Name == stopped && commit == unreleased {
 			tr.Log("programs of that time have to be stopped first")
 			return
@@ -74,8 +69,7 @@ func TestUpgrade(t *testing.T) {
 			tr.await(now(), 20, "a new program had a lock", func(s *span) bool { return !old(s) })
 		}
 		upgrade(1)
-		end := time.Now().Add(duration)
-		tr.disturb(func() bool { return !time.Now().Before(end) })
+		tr.disturb(tr.until(g))
 		tr.await(now(), 20, "an old program had a lock beside new ones", old)
 		upgrade(0)
 		tr.end()
@@ -88,7 +82,7 @@ func TestUpgrade(t *testing.T) {
 		changes := tr.judge.changes(old)
 		tr.Logf("%d locks, permits, shared and exclusive locks were relied on, %d of them by old programs; %d times they "+
 			"went from an old program to a new one or back; %d processes in %v and two upgrades; %v",
-			n, of, changes, tr.number, duration, tr.faults)
+			n, of, changes, tr.number, g.time, tr.faults)
 		if changes < 10 {
 			tr.Errorf("that is too few to show anything")
 		}
