@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/storeurl"
-	"github.com/golocker/locker/internal/testing/testserver"
 	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
@@ -84,20 +82,9 @@ func meters() map[string]func(b *testing.B) (url string, requests func() float64
 	return all
 }
 
-// relays starts a relay to each of some servers, and returns their addresses and how many requests they have passed.
-// What a client sends at once is one request.
+// relays are ways to some servers that count requests. What a client sends at once is one.
 func relays(b *testing.B, servers ...string) (addrs string, requests func() float64) {
-	var n atomic.Int64
-	count := func([]byte) testserver.Action {
-		n.Add(1)
-		return testserver.Pass
-	}
-	for i, server := range servers {
-		servers[i] = testserver.NewRelay(b, server, func() (there, back testserver.Side) {
-			return testserver.Side{Read: testserver.Chunks(), Decide: count}, testserver.Side{Read: testserver.Chunks()}
-		}).Addr()
-	}
-	return strings.Join(servers, ","), func() float64 { return float64(n.Load()) }
+	return deployment.Counting(b, func([]byte) bool { return true }, servers...)
 }
 
 // serverCPU is the processor time of all servers: of the children of this process, and of theirs. It is known on Linux.

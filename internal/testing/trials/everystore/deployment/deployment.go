@@ -103,20 +103,30 @@ var request = regexp.MustCompile(`^(GET|HEAD|PUT|POST|DELETE) `)
 // Counted returns a URL of the store, and a function that says how many requests went that way. If they are not of
 // HTTP, what a client sends at once is one request.
 func (s *Store) Counted(t testing.TB) (url string, requests func() float64) {
-	var n atomic.Int64
+	var addrs []string
+	for _, server := range s.Servers {
+		addrs = append(addrs, server.addr)
+	}
+	hosts, requests := Counting(t, func(piece []byte) bool { return s.Mishaps == nil || request.Match(piece) }, addrs...)
+	return s.url(hosts), requests
+}
+
+// Counting starts a relay to each of some servers, and returns their addresses and how many pieces, of those that
+// counts says count, clients have sent to them.
+func Counting(t testing.TB, counts func(piece []byte) bool, servers ...string) (addrs string, n func() float64) {
+	var passed atomic.Int64
 	count := func(piece []byte) testserver.Action {
-		if s.Mishaps == nil || request.Match(piece) {
-			n.Add(1)
+		if counts(piece) {
+			passed.Add(1)
 		}
 		return testserver.Pass
 	}
-	var addrs []string
-	for _, server := range s.Servers {
-		addrs = append(addrs, testserver.NewRelay(t, server.addr, func() (there, back testserver.Side) {
+	for i, server := range servers {
+		servers[i] = testserver.NewRelay(t, server, func() (there, back testserver.Side) {
 			return testserver.Side{Read: testserver.Chunks(), Decide: count}, testserver.Side{Read: testserver.Chunks()}
-		}).Addr())
+		}).Addr()
 	}
-	return s.url(strings.Join(addrs, ",")), func() float64 { return float64(n.Load()) }
+	return strings.Join(servers, ","), func() float64 { return float64(passed.Load()) }
 }
 
 // onRedis is a single Redis, or a Redlock of several.
