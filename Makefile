@@ -102,7 +102,7 @@ whole.long:
 $(patsubst %,%.long,$(RACED)): %.long: # the tests of one module
 	$(GOTEST) -C $* $(LONG) $(PART) ./...
 trials.long: # the simulation runs in virtual time, on one processor
-	$(GOTEST) -C $(TRIALS) $(LONG) ./cluster ./faults ./history ./recovery ./sentinel
+	$(GOTEST) -C $(TRIALS) $(LONG) ./faults ./history
 	$(GOTEST) -C $(TRIALS) $(LONG) $(PART) ./sim
 everystore.long:
 	$(GOTEST) -C internal/testing/trials/everystore $(LONG) .

@@ -164,8 +164,7 @@ var testers = []string{"/benchmarks", "/conformance", "/record/recordtest", "/cm
 	"/internal/testing/quorumtest", "/internal/testing/instance", "/internal/testing/oncetest",
 	"/internal/testing/testserver", "/internal/testing/storeurl", "/internal/testing/short",
 	"/internal/testing/steady", "/internal/testing/trials/sim",
-	"/internal/testing/trials/serve", "/internal/testing/trials/everystore/deployment",
-	"/internal/testing/adapters"}
+	"/internal/testing/trials/everystore/deployment", "/internal/testing/adapters"}
 
 func under(path string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })

@@ -21,7 +21,6 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/testserver"
 	"github.com/golocker/locker/internal/testing/trials/history"
-	"github.com/golocker/locker/internal/testing/trials/serve"
 )
 
 // episode is one fault in one placement.
@@ -39,8 +38,9 @@ const (
 	apartly = 2
 )
 
-// newTestbed starts the servers, and the proxies for the players that will be added.
-func newTestbed(t *testing.T, nodes int, k kind, seed uint64) *testbed {
+// newTestbed starts the servers. With skews, the clocks of nodes of a Redlock may differ, in every second testbed, so
+// that many acquisitions need a second round, with raises.
+func newTestbed(t *testing.T, nodes int, k kind, seed uint64, skews bool) *testbed {
 	b := &testbed{
 		T: t, random: rand.New(rand.NewPCG(seed, seed)), stopped: map[int]bool{},
 		resource: newResource(),
@@ -60,9 +60,11 @@ func newTestbed(t *testing.T, nodes int, k kind, seed uint64) *testbed {
 		return b
 	}
 	b.servers = make([]*redistest.Server, nodes)
-	// In every second episode, the clocks of nodes of a Redlock differ, so that many acquisitions need a second round,
-	// with raises.
-	skewed := !k.clock && nodes > 1 && testserver.NoClock() == "" && b.random.IntN(2) == 0
+	args := slices.Clone(k.args)
+	if k.debug && !strings.Contains(redistest.Version(redistest.Binary(t)), " 6.") { // which allow it always
+		args = append(args, "--enable-debug-command", "yes")
+	}
+	skewed := skews && !k.clock && nodes > 1 && testserver.NoClock() == "" && b.random.IntN(2) == 0
 	for i := range nodes {
 		var env []string
 		if k.clock || skewed {
@@ -73,11 +75,32 @@ func newTestbed(t *testing.T, nodes int, k kind, seed uint64) *testbed {
 		if skewed {
 			b.clockIs(i, pick(b, 0, skew), 0)
 		}
-		b.servers[i] = redistest.StartWith(t, env, k.args...)
+		b.servers[i] = redistest.StartWith(t, env, args...)
 		b.admins = append(b.admins, nil)
 		b.admin(i)
+		if k.replicated { // before a client comes, because the first replica gives a server another history
+			b.replicas = append(b.replicas, b.replica(b.servers[i]))
+		}
+	}
+	if k.moves {
+		b.proxies = make([][]*fault.Proxy, 1)
+		for _, s := range b.servers {
+			b.proxies[0] = append(b.proxies[0], fault.New(t, s.Addr()))
+		}
 	}
 	return b
+}
+
+// replica starts a replica of a server, and returns when it has the server's data, and gets what is written.
+func (b *testbed) replica(s *redistest.Server) *redistest.Server {
+	b.Helper()
+	r := redistest.StartReplica(b.T, s)
+	r.Follow(b, s)
+	b.eventually("a master that sends its writes to the replica", func() bool {
+		info, _ := s.Do("INFO", "replication")
+		return strings.Contains(fmt.Sprint(info), "state=online")
+	})
+	return r
 }
 
 // populate starts the players.
@@ -93,10 +116,14 @@ func (b *testbed) populate(e episode) {
 	if e.kind.brief {
 		long = b.short
 	}
-	addr := serve.TCP(b.T, b.resource.serve)
+	addr := serveTCP(b.T, b.resource.serve)
 	b.history = history.New()
 	b.began = began(b.history)
+	for i := range loads {
+		b.keys = append(b.keys, fmt.Sprint("load/", i))
+	}
 	for id := range players {
+		b.keys = append(b.keys, fmt.Sprint("held/", id), fmt.Sprint("extend/", id))
 		p := plan{
 			ID: id, Players: players, Driver: names[(id+int(e.seed))%len(names)],
 			Short: b.short, Long: long, Resource: addr, Cluster: b.cluster != nil, Password: e.kind.password,
@@ -132,7 +159,7 @@ func (b *testbed) populate(e episode) {
 
 // run runs the episode and judges it.
 func (e episode) run(t *testing.T) *result {
-	b := newTestbed(t, e.place.nodes, e.kind, e.seed)
+	b := newTestbed(t, e.place.nodes, e.kind, e.seed, true)
 	b.observe()
 	b.populate(e)
 	r := &result{episode: e}
@@ -229,22 +256,16 @@ func (b *testbed) acquireAll(r *result) {
 	if b.sentinel != nil {
 		p.Nodes, p.Driver, p.Sentinel = []string{b.sentinel.Addr()}, "goredis", true
 	}
-	client, err := p.open(b.Context())
+	client, shut, err := p.open(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
+	defer shut()
 	defer func() { _ = client.Close() }()
 	l := b.history.Client(players, client)
-	keys := []string{}
-	for i := range players {
-		keys = append(keys, fmt.Sprint("held/", i), fmt.Sprint("extend/", i))
-	}
-	for i := range loads {
-		keys = append(keys, fmt.Sprint("load/", i))
-	}
 	ctx, cancel := context.WithTimeout(b.Context(), hangLimit)
 	defer cancel()
-	for _, key := range keys {
+	for _, key := range b.keys {
 		var lease locker.Lease
 		if !eventually(hangLimit, func() bool { // repeated, because an answer may be late on a busy machine
 			lease, err = l.Lock(ctx, key, locker.TTL(hangLimit))

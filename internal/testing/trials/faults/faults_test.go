@@ -53,13 +53,7 @@ var selection = []selectedKind{
 // The promises of docs/safety.md hold whatever happens to servers, network, clients and clocks.
 func TestFaults(t *testing.T) {
 	seed := rand.Uint64() >> 40
-	var long time.Duration
-	if text := os.Getenv(durationEnv); text != "" {
-		var err error
-		if long, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	long := scale(t, durationEnv, 0, time.ParseDuration)
 	run := &report{began: time.Now(), seed: seed, server: redistest.Version(redistest.Binary(t))}
 	if long == 0 {
 		t.Parallel()
@@ -80,6 +74,20 @@ func TestFaults(t *testing.T) {
 		run.rounds(t, long)
 	})
 	run.finish(t, long)
+}
+
+// scale returns the value of a variable, or the usual one without it.
+func scale[T any](t *testing.T, env string, usual T, parse func(text string) (T, error)) T {
+	t.Helper()
+	text := os.Getenv(env)
+	if text == "" {
+		return usual
+	}
+	value, err := parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
 }
 
 // selected has the episodes of a selection but for the kinds that this machine cannot play.

@@ -2,7 +2,7 @@ package faults
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/golocker/locker/internal/testing/redistest"
@@ -11,23 +11,19 @@ import (
 // quick lets the servers of a cluster notice within seconds that one of them is gone.
 var quick = []string{"--cluster-node-timeout", "2000"}
 
-// slot returns the slot of one of the locks that players have.
+// slot returns the slot of one of the locks.
 func (b *testbed) slot() int {
 	b.Helper()
-	keys := []string{"load/0", "load/1"}
-	for i := range players {
-		keys = append(keys, fmt.Sprint("held/", i), fmt.Sprint("extend/", i))
-	}
-	return b.cluster.Slot(b, "lock:"+keys[b.random.IntN(len(keys))])
+	return b.cluster.Slot(b, prefix+b.keys[b.random.IntN(len(b.keys))])
 }
 
-// elsewhere returns a master that does not have the slot.
-func (b *testbed) elsewhere(slot int) *redistest.Server {
+// migrate begins to move a slot to another master.
+func (b *testbed) migrate(slot int) *redistest.Move {
 	b.Helper()
-	owner := b.cluster.Owner(b, slot)
+	owner, servers := b.cluster.Owner(b, slot), b.cluster.Servers()
 	for {
-		if s := b.cluster.Masters[b.random.IntN(len(b.cluster.Masters))]; s != owner {
-			return s
+		if s := servers[b.random.IntN(len(servers))]; s != owner && s.IsMaster() {
+			return b.cluster.Move(b, slot, s)
 		}
 	}
 }
@@ -50,8 +46,7 @@ var clusterKinds = []kind{
 		what: "slots of locks are moved to other masters of a Redis Cluster, key by key, each over 0.1 to 0.5 s",
 		inject: func(b *testbed, _ []int, d time.Duration) {
 			within(b, d, func() {
-				slot := b.slot()
-				m := b.cluster.Move(b, slot, b.elsewhere(slot))
+				m := b.migrate(b.slot())
 				for end := time.Now().Add(pick(b, 100*time.Millisecond,
 					500*time.Millisecond)); time.Now().Before(end); {
 					m.Key()
@@ -66,8 +61,7 @@ var clusterKinds = []kind{
 		what: "the same at once, every few ms",
 		inject: func(b *testbed, _ []int, d time.Duration) {
 			within(b, d, func() {
-				slot := b.slot()
-				b.cluster.Move(b, slot, b.elsewhere(slot)).Finish()
+				b.migrate(b.slot()).Finish()
 				pause(5*time.Millisecond, 50*time.Millisecond)
 			})
 		},
@@ -127,25 +121,31 @@ func missing(fail, mend func(*redistest.Server)) func(b *testbed, _ []int, d tim
 	}
 }
 
-// partner returns the replica of a master, whichever of the two was the master first: on a busy machine they may have
+// replicaOf returns the replica of a master that has its data, whichever of the two was the master first: they may have
 // changed places already.
-func (b *testbed) partner(s *redistest.Server) *redistest.Server {
-	if i := slices.Index(b.cluster.Replicas, s); i >= 0 {
-		return b.cluster.Masters[i]
-	}
-	return b.cluster.Replicas[slices.Index(b.cluster.Masters, s)]
+func (b *testbed) replicaOf(master *redistest.Server) (replica *redistest.Server) {
+	b.Helper()
+	_, port, _ := strings.Cut(master.Addr(), ":")
+	b.eventually("a replica of "+master.Addr(), func() bool {
+		for _, s := range b.cluster.Servers() {
+			role, err := s.Do("ROLE")
+			if err == nil && strings.HasPrefix(fmt.Sprint(role), "[slave 127.0.0.1 "+port+" connected") {
+				replica = s
+			}
+		}
+		return replica != nil
+	})
+	return replica
 }
 
 // takesOver has a master fail, waits until its replica has taken its place, and mends the old master.
 func (b *testbed) takesOver(fail, mend func(old, next *redistest.Server)) {
 	b.Helper()
 	old := b.cluster.Owner(b, b.slot())
-	next := b.partner(old)
+	next := b.replicaOf(old)
 	fail(old, next)
 	b.injected.Add(1)
-	if !eventually(hangLimit, next.IsMaster) {
-		b.Error("the replica does not take over")
-	}
+	b.eventually("a replica that takes over", next.IsMaster)
 	if mend != nil {
 		mend(old, next)
 	}

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"net"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -99,15 +98,8 @@ var dataKinds = []kind{
 		what: "the server takes over the data of an empty one, as a replica, and is promoted 150 ms later",
 		inject: func(b *testbed, nodes []int, _ time.Duration) {
 			empty := redistest.Start(b.T, "--repl-diskless-sync-delay", "0")
-			host, port, _ := net.SplitHostPort(empty.Addr())
 			each(nodes, func(n int) {
-				b.do(n, "REPLICAOF", host, port)
-				if !eventually(hangLimit, func() bool {
-					info, _ := redis.String(b.try(n, "INFO", "replication"))
-					return field(info, "master_link_status") == "up"
-				}) {
-					b.Error("the replica does not get its data")
-				}
+				b.servers[n].Follow(b, empty)
 				time.Sleep(away) // the node does not vote, because it is read-only
 				b.do(n, "REPLICAOF", "NO", "ONE")
 				b.injected.Add(1)

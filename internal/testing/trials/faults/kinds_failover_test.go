@@ -78,24 +78,20 @@ func failOver(b *testbed, nodes []int, closing bool) {
 	each(nodes, func(n int) {
 		old, next := b.servers[n], redistest.Start(b.T, promptly...)
 		next.Follow(b, old)
-		if !eventually(hangLimit, func() bool {
+		b.eventually("a replica that becomes the master", func() bool {
 			_, _ = old.Do("FAILOVER", "TIMEOUT", 1000) // refused until the replica is online, and during a failover
 			return next.IsMaster() && !old.IsMaster()
-		}) {
-			b.Error("the replica does not become the master")
-		}
+		})
 		b.injected.Add(1)
 		b.links(b.players(), []int{n}, func(p *fault.Proxy) { p.Redirect(next.Addr()) })
 		if closing {
 			_, _ = old.Do("CLIENT", "KILL", "TYPE", "normal")
 		}
 		b.servers[n], b.admins[n] = next, nil
-		if !eventually(hangLimit, func() bool {
+		b.eventually("no subscription is left at the old master", func() bool {
 			list, err := redis.String(old.Do("CLIENT", "LIST", "TYPE", "pubsub"))
 			return err == nil && list == ""
-		}) {
-			b.Error("a subscription stays with the old master")
-		}
+		})
 	})
 }
 
@@ -124,9 +120,9 @@ func split(b *testbed, nodes []int, d time.Duration) {
 	move(movers)
 	time.Sleep(d)
 	for _, n := range nodes {
-		if !eventually(hangLimit, func() bool { return b.served(old[n]) > before[n] && b.served(next[n]) > 0 }) {
-			b.Error("of two masters, one is asked by nobody")
-		}
+		b.eventually("both masters are asked", func() bool {
+			return b.served(old[n]) > before[n] && b.served(next[n]) > 0
+		})
 		b.injected.Add(int64(min(b.served(old[n])-before[n], b.served(next[n]))))
 	}
 	for _, n := range nodes {

@@ -39,12 +39,10 @@ func (b *testbed) reconnect() {
 // is waits until a server reports the given state of the cluster.
 func (b *testbed) is(s *redistest.Server, state string) {
 	b.Helper()
-	if !eventually(hangLimit, func() bool {
+	b.eventually("the cluster's state becomes "+state, func() bool {
 		info, _ := s.Do("CLUSTER", "INFO")
 		return field(fmt.Sprint(info), "cluster_state") == state
-	}) {
-		b.Errorf("the cluster's state never becomes %s", state)
-	}
+	})
 }
 
 // partitionKinds cut the bus between servers of a cluster, mostly between the master of one lock and all others.
@@ -159,9 +157,7 @@ func (b *testbed) dethroned(notices time.Duration, meanwhile func(old *redistest
 		meanwhile(old)
 		next.Cmd(b, "CONFIG", "SET", "masterauth", "")
 		b.reconnect()
-		if !eventually(hangLimit, func() bool { return !old.IsMaster() }) {
-			b.Error("the old master does not step down")
-		}
+		b.eventually("the old master steps down", func() bool { return !old.IsMaster() })
 	})
 }
 

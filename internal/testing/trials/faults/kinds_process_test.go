@@ -55,12 +55,10 @@ var processKinds = []kind{
 			each(nodes, func(n int) {
 				b.do(n, "EVAL", "for i = 1, 300 do redis.call('SET', 'ballast' .. i, string.rep('x', 1000)) end", 0)
 				b.do(n, "BGREWRITEAOF")
-				if !eventually(hangLimit, func() bool {
+				b.eventually("the AOF is rewritten", func() bool {
 					info, _ := redis.String(b.do(n, "INFO", "persistence"), nil)
 					return field(info, "aof_rewrite_in_progress") == "0" && field(info, "aof_rewrite_scheduled") == "0"
-				}) {
-					b.Error("the AOF is not rewritten")
-				}
+				})
 			})
 			killed(b, nodes, 0)
 		},

@@ -105,12 +105,10 @@ func misconf(b *testbed, nodes []int, d time.Duration) {
 		}
 		b.do(n, "CONFIG", "SET", "save", "3600 1000000")
 		b.do(n, "BGSAVE")
-		if !eventually(hangLimit, func() bool {
+		b.eventually("the snapshot fails", func() bool {
 			info, _ := redis.String(b.do(n, "INFO", "persistence"), nil)
 			return field(info, "rdb_last_bgsave_status") == "err"
-		}) {
-			b.Error("the snapshot succeeds")
-		}
+		})
 		b.injected.Add(1)
 	})
 	time.Sleep(d)
@@ -157,7 +155,7 @@ func idle(b *testbed, nodes []int, d time.Duration) {
 	}()
 	each(nodes, func(n int) {
 		idle, closed := map[string]bool{}, 0
-		if !eventually(hangLimit, func() bool {
+		b.eventually("a connection that was idle is closed", func() bool {
 			list, _ := redis.String(b.do(n, "CLIENT", "LIST"), nil)
 			still := map[string]bool{}
 			for line := range strings.Lines(list) {
@@ -180,9 +178,7 @@ func idle(b *testbed, nodes []int, d time.Duration) {
 			default:
 				return false
 			}
-		}) {
-			b.Error("no connection that was idle is closed")
-		}
+		})
 		b.injected.Add(int64(closed))
 	})
 	<-thawed

@@ -27,9 +27,15 @@ type kind struct {
 	password bool
 	// brief: all TTLs are short.
 	brief bool
-	// clustered: the servers are three masters of a Redis Cluster. replicated: each of them has a replica. There are no
-	// proxies, because clients get the addresses of the servers from the servers.
-	clustered, replicated bool
+	// clustered: the servers are three masters of a Redis Cluster. There are no proxies, because clients get the
+	// addresses of the servers from the servers.
+	clustered bool
+	// replicated: each server has a replica.
+	replicated bool
+	// moves: other servers take the places of the nodes, so all clients share a proxy before each.
+	moves bool
+	// debug: DEBUG has to be allowed.
+	debug bool
 	// watched: the servers are a master and its replica, which a sentinel monitors. There are no proxies, either.
 	watched bool
 	// parted: the network between these servers can fail.

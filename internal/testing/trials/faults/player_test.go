@@ -43,6 +43,7 @@ const exchangeTimeout = time.Second
 type player struct {
 	plan
 	client   *locker.Client
+	shut     func() // closes what the client uses
 	locker   locker.Locker
 	history  *history.History
 	resource interface{ visit(access) []int }
@@ -55,17 +56,19 @@ type player struct {
 	wrong    atomic.Int64 // number of times that Err returned nil after Until
 }
 
-func (p plan) open(ctx context.Context) (*locker.Client, error) {
+// open returns a client, and a function that closes what it uses.
+func (p plan) open(ctx context.Context) (c *locker.Client, shut func(), err error) {
+	shut = func() {}
 	if p.Cluster || p.Sentinel {
 		build := clusterDrivers[p.Driver]
 		if p.Sentinel {
 			build = sentinelDrivers[p.Driver]
 		}
-		d, err := build(p.Nodes)
-		if err != nil {
-			return nil, err
+		var d drivers.Driver
+		if d, shut, err = build(p.Nodes); err != nil {
+			return nil, nil, err
 		}
-		return single.New(d, single.Timeout(exchangeTimeout)), nil
+		return single.New(d, single.Timeout(exchangeTimeout)), shut, nil
 	}
 	var ds []drivers.Driver
 	names := drivers.Names()
@@ -80,22 +83,23 @@ func (p plan) open(ctx context.Context) (*locker.Client, error) {
 		}
 		d, err := drivers.Open(ctx, name, cfg)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		ds = append(ds, d)
 	}
 	if len(ds) == 1 {
-		return single.New(ds[0], single.Timeout(exchangeTimeout)), nil
+		return single.New(ds[0], single.Timeout(exchangeTimeout)), shut, nil
 	}
-	return redlock.New(ds, redlock.Names(p.Nodes...), redlock.Timeout(exchangeTimeout),
+	c, err = redlock.New(ds, redlock.Names(p.Nodes...), redlock.Timeout(exchangeTimeout),
 		redlock.Budget(exchangeTimeout/2),
 		redlock.Logger(slog.New(slog.DiscardHandler)))
+	return c, shut, err
 }
 
 // start starts the goroutines of the player. Its history must have begun.
 func (p *player) start(h *history.History, resource interface{ visit(access) []int }) error {
 	var err error
-	if p.client, err = p.open(context.Background()); err != nil {
+	if p.client, p.shut, err = p.open(context.Background()); err != nil {
 		return err
 	}
 	p.history, p.resource = h, resource
@@ -128,6 +132,7 @@ func (p *player) settle() (a account) {
 	if err := p.client.Close(); err != nil {
 		a.Err = err.Error()
 	}
+	p.shut()
 	a.Wrong, a.Stall = p.wrong.Load(), p.meter.stop()
 	return a
 }

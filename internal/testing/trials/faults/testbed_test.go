@@ -19,17 +19,19 @@ import (
 // hangLimit decides between slow and hung.
 const hangLimit = 30 * time.Second
 
-// testbed is what one episode runs on: servers, players, and for each pair of them a proxy between.
+// testbed is what a trial runs on: servers, and in an episode players, and for each pair of them a proxy between.
 type testbed struct {
 	*testing.T
 	random   *rand.Rand // of the episode's own goroutine
 	short    time.Duration
 	servers  []*redistest.Server
+	replicas []*redistest.Server // of the servers, if they are independent and have some
 	cluster  *redistest.Cluster  // of all servers; nil: they are independent
 	sentinel *redistest.Server   // which watches over two servers, master and replica; nil: they are independent
 	bus      *redistest.Bus      // of the cluster, if that can fail
 	clocks   []*testserver.Clock // of the servers, if they can be moved
-	proxies  [][]*fault.Proxy    // by player and node
+	proxies  [][]*fault.Proxy    // by player and node; players may share some
+	keys     []string            // of the locks
 	local    []*player           // they come first
 	children []*process
 	stopped  map[int]bool // players whose processes were stopped
@@ -168,6 +170,14 @@ func eventually(limit time.Duration, cond func() bool) bool {
 		}
 	}
 	return true
+}
+
+// eventually waits until cond holds, and fails the test if that takes too long.
+func (b *testbed) eventually(what string, cond func() bool) {
+	b.Helper()
+	if !eventually(hangLimit, cond) {
+		b.Errorf("not within %v: %s", hangLimit, what)
+	}
 }
 
 // locks returns the locks that the servers have: not what remains of them (counters, tombstones), nor queues, which end

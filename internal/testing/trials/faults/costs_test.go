@@ -1,4 +1,4 @@
-package cluster
+package faults
 
 import (
 	"context"
@@ -28,11 +28,11 @@ func costs(t *testing.T, names []string) string {
 			}
 			return d
 		}
-		onCluster := commands(t, long, c.Servers(), func() drivers.Driver { return open[name](t, c.Addrs()) })
+		several := commands(t, long, c.Servers(), func() drivers.Driver { return onCluster(t, name, c) })
 		alone := commands(t, long, []*redistest.Server{s}, one)
-		text += fmt.Sprintf("| %s | %.0f | %.0f |\n", name, onCluster, alone)
-		if onCluster > 2*alone {
-			t.Errorf("%s: a waiter of a cluster costs %.0f commands per minute, and %.0f on one server", name, onCluster, alone)
+		text += fmt.Sprintf("| %s | %.0f | %.0f |\n", name, several, alone)
+		if several > 2*alone {
+			t.Errorf("%s: a waiter of a cluster costs %.0f commands per minute, and %.0f on one server", name, several, alone)
 		}
 	}
 	return text
@@ -61,9 +61,9 @@ func commands(t *testing.T, long time.Duration, servers []*redistest.Server, d f
 			told = told || strings.Contains(fmt.Sprint(waiters), "inbox")
 		}
 	}
-	before := calls(t, servers)
+	before := executed(t, servers)
 	<-time.After(long)
-	n := calls(t, servers) - before
+	n := executed(t, servers) - before
 	cancel()
 	<-done
 	_ = waiter.Close()
@@ -71,8 +71,8 @@ func commands(t *testing.T, long time.Duration, servers []*redistest.Server, d f
 	return float64(n) * float64(time.Minute) / float64(long)
 }
 
-// calls returns how many commands the servers have executed for clients. INFO itself is left out.
-func calls(t *testing.T, servers []*redistest.Server) (n int) {
+// executed returns how many commands the servers have executed for clients. INFO itself is left out.
+func executed(t *testing.T, servers []*redistest.Server) (n int) {
 	t.Helper()
 	for _, s := range servers {
 		for _, line := range strings.Split(fmt.Sprint(s.Cmd(t, "INFO", "commandstats")), "\r\n") {

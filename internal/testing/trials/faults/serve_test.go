@@ -1,5 +1,4 @@
-// Package serve answers the processes of a trial over TCP, on a network that has no faults.
-package serve
+package faults
 
 import (
 	"net"
@@ -7,9 +6,10 @@ import (
 	"testing"
 )
 
-// TCP calls handle for each connection, each on a goroutine of its own, until the test ends. It returns the address to
+// serveTCP calls handle for each connection, each on a goroutine of its own, until the test ends. The network has no
+// faults. It returns the address to
 // connect to. When the test ends, the connections are closed, and handle has to return.
-func TCP(t *testing.T, handle func(net.Conn)) (addr string) {
+func serveTCP(t *testing.T, handle func(net.Conn)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
