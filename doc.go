@@ -38,6 +38,13 @@
 // Each call takes options: [TTL], [NoRenewal], [Renewal], [MaxHold], [MinHold], [Patience], [Label] and
 // [NoLocalHandover]. [Defaults] sets them for all calls. [Lease.Extend] takes a TTL, too.
 //
+// # Constructors
+//
+// Functions that begin with New, in all packages, send nothing and return no error. If an argument or an option cannot
+// be used, every call fails with an error that matches [ErrInvalid] and names it. A timeout or a pause that is not
+// positive is the default. What opens something, as config.Open does, returns an error. nil for a store, a client or a
+// Locker panics when it is used.
+//
 // # Errors
 //
 // Every operation returns an [*Error], which names the operation and the key. Use errors.Is to compare it with

@@ -113,11 +113,7 @@ func forAll[T any](addrs []string, open func(addr string) (T, func(), error)) (a
 
 // redlockOver logs nothing, because a Redlock warns of a number of nodes that survives no failure.
 func redlockOver(ds []drivers.Driver, end func(), opts ...redlock.Option) (session, error) {
-	c, err := redlock.New(ds, append(opts, redlock.Logger(slog.New(slog.DiscardHandler)))...)
-	if err != nil {
-		end()
-		return nil, err
-	}
+	c := redlock.New(ds, append(opts, redlock.Logger(slog.New(slog.DiscardHandler)))...)
 	return &lockerSession{c, nil, end}, nil
 }
 

@@ -242,14 +242,9 @@ func openRedlock(ctx context.Context, r *Redlock, prefix string) (*locker.Client
 		ds, names = append(ds, s.Driver), append(names, s.Name)
 	}
 	r.warn()
-	l, err := redlock.New(ds, redlock.Prefix(prefix), redlock.Names(names...),
+	return redlock.New(ds, redlock.Prefix(prefix), redlock.Names(names...),
 		redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)),
-		redlock.Guard(time.Duration(r.Guard)), redlock.Logger(r.logger))
-	if err != nil {
-		_ = d.Close()
-		return nil, fmt.Errorf("config: %w", err)
-	}
-	return l, nil
+		redlock.Guard(time.Duration(r.Guard)), redlock.Logger(r.logger)), nil
 }
 
 // warn logs which nodes are managed by sentinels, if there is a logger.

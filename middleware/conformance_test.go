@@ -153,11 +153,7 @@ func openRedlock(nodes simnode.Nodes, network simnode.Network, opts ...simnode.O
 }
 
 func redlockOf(ds []drivers.Driver) *locker.Client {
-	l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		panic(err)
-	}
-	return l
+	return redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 }
 
 // conform runs suites over a store whose clients are wrapped in the middlewares.

@@ -23,10 +23,7 @@ func overNodes(t *testing.T, nodes []*simnode.Node, network func(i int) simnode.
 	for i, n := range nodes {
 		ds[i] = n.Driver(network(i))
 	}
-	l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)

@@ -252,10 +252,7 @@ func TestLockIsHandedOverWithinTheProcess(t *testing.T) {
 					return execute(), nil
 				})
 			}
-			c, err := New(ds)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := New(ds)
 			t.Cleanup(func() {
 				if err := c.Close(); err != nil {
 					t.Error(err)

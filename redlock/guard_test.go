@@ -62,11 +62,7 @@ func (g *guardedNodes) options() []redlock.Option {
 
 // client makes a client, which the caller closes.
 func (g *guardedNodes) client() *locker.Client {
-	c, err := redlock.New(g.drivers(), g.options()...)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	return c
+	return redlock.New(g.drivers(), g.options()...)
 }
 
 func (g *guardedNodes) close(cs ...*locker.Client) {
@@ -277,10 +273,7 @@ func TestWaiterBearsNodesThatRest(t *testing.T) {
 // Nodes whose clients have another guard say so, by name.
 func TestAnotherGuard(t *testing.T) {
 	inGuard(t, func(t *testing.T, g *guardedNodes) {
-		c, err := redlock.New(g.drivers(), append(g.options(), redlock.Guard(3*guarded))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := redlock.New(g.drivers(), append(g.options(), redlock.Guard(3*guarded))...)
 		for _, err := range refused(t, c) {
 			wantErr(t, err)
 			if !errors.Is(err, locker.ErrInvalid) {
@@ -288,16 +281,18 @@ func TestAnotherGuard(t *testing.T) {
 			}
 			wantText(t, err, "up to 30s, and that of other clients with the same prefix for up to 10s")
 		}
-		_, err = c.TryLock(t.Context(), "k", locker.TTL(time.Minute))
+		_, err := c.TryLock(t.Context(), "k", locker.TTL(time.Minute))
 		if !errors.Is(err, locker.ErrInvalid) {
 			t.Errorf("a long TTL: %v", err)
 		}
 		wantText(t, err, "TTL 1m0s is above the 30s that the restart guard allows")
 		g.close(c)
 		for _, bad := range []time.Duration{-time.Second, time.Millisecond} {
-			if _, err := redlock.New(g.drivers(), redlock.Guard(bad)); !errors.Is(err, locker.ErrInvalid) {
+			c := redlock.New(g.drivers(), redlock.Guard(bad))
+			if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrInvalid) {
 				t.Errorf("a guard of %v: %v", bad, err)
 			}
+			g.close(c)
 		}
 	})
 }

@@ -83,11 +83,7 @@ func (c cluster) tapped(t testing.TB, driver string, wrap func(i int, d drivers.
 	opts = append([]redlock.Option{
 		redlock.Names(c.addrs()...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Budget(longTimeout),
 	}, opts...)
-	l, err := redlock.New(ds, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return redlock.New(ds, opts...)
 }
 
 // jitter delays a part of all acquisitions, on their way or on their way back, so that late grants are common.
@@ -130,10 +126,7 @@ func newRig(t *testing.T, driver string, n int, timeout time.Duration, opts ...r
 		redlock.Names(addrs...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout),
 		redlock.Budget(longTimeout),
 	}, opts...)
-	l, err := redlock.New(ds, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := redlock.New(ds, opts...)
 	r.client = l
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {

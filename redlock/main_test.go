@@ -68,10 +68,7 @@ func client(t testing.TB, driver string, addrs []string, opts ...redlock.Option)
 	opts = append([]redlock.Option{
 		redlock.Names(addrs...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Budget(longTimeout),
 	}, opts...)
-	l, err := redlock.New(ds, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := redlock.New(ds, opts...)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Errorf("Close: %v", err)

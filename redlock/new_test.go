@@ -24,17 +24,16 @@ func TestNewRefuses(t *testing.T) {
 	for i := range many {
 		many[i] = d
 	}
-	for text, f := range map[string]func() (*locker.Client, error){
-		"no nodes":   func() (*locker.Client, error) { return redlock.New(nil) },
-		"32 are":     func() (*locker.Client, error) { return redlock.New(many) },
-		"1 names":    func() (*locker.Client, error) { return redlock.New(many[:2], redlock.Names("a")) },
-		`called "a"`: func() (*locker.Client, error) { return redlock.New(many[:2], redlock.Names("a", "a")) },
+	for text, l := range map[string]*locker.Client{
+		"no nodes":   redlock.New(nil),
+		"32 are":     redlock.New(many),
+		"1 names":    redlock.New(many[:2], redlock.Names("a")),
+		`called "a"`: redlock.New(many[:2], redlock.Names("a", "a")),
 	} {
-		l, err := f()
-		if err == nil {
-			_ = l.Close()
-		}
+		_, err := l.TryLock(t.Context(), "k")
+		wantErr(t, err, locker.ErrInvalid)
 		wantText(t, err, "redlock: ", text)
+		_ = l.Close()
 	}
 }
 
@@ -53,21 +52,14 @@ func TestABudgetThatCannotBeKeptIsRefused(t *testing.T) {
 		-time.Second: false, -1: false, 1: false, 3: false, redlock.MinBudget - 1: false,
 		0: true, redlock.MinBudget: true, time.Hour: true,
 	} {
-		c, err := redlock.New([]drivers.Driver{down{}, down{}, down{}}, redlock.Budget(budget),
+		c := redlock.New([]drivers.Driver{down{}, down{}, down{}}, redlock.Budget(budget),
 			redlock.Logger(slog.New(slog.DiscardHandler)))
-		if !valid {
-			if !errors.Is(err, locker.ErrInvalid) {
-				t.Errorf("Budget(%v): %v, want an error that matches ErrInvalid", budget, err)
-			}
-			if c == nil {
-				continue
-			}
-		} else if err != nil {
-			t.Errorf("Budget(%v): %v", budget, err)
-			continue
+		want := locker.ErrInvalid
+		if valid {
+			want = locker.ErrNoQuorum
 		}
-		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrNoQuorum) {
-			t.Errorf("TryLock with Budget(%v): %v", budget, err)
+		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, want) {
+			t.Errorf("TryLock with Budget(%v): %v, want %v", budget, err, want)
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -102,10 +94,7 @@ func TestCloseEndsTheLook(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		log := newLog()
 		late := redistest.Late{}
-		l, err := redlock.New([]drivers.Driver{late, late, late}, redlock.Logger(log.Logger))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := redlock.New([]drivers.Driver{late, late, late}, redlock.Logger(log.Logger))
 		synctest.Wait()
 		if err := l.Close(); err != nil {
 			t.Fatal(err)

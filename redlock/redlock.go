@@ -1,7 +1,7 @@
 // Package redlock keeps locks on N independent Redis masters. A lock is held when a majority of them has granted it, so
 // it survives the failure of any minority.
 //
-//	l, err := redlock.New([]drivers.Driver{a, b, c, d, e})
+//	l := redlock.New([]drivers.Driver{a, b, c, d, e})
 //
 // # What it promises
 //
@@ -76,7 +76,7 @@ func Names(names ...string) Option { return func(o *options) { o.names = names }
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // Budget bounds how long one attempt, extension or release waits for a majority. An attempt waits for at most half of
-// its TTL. Zero means [DefaultBudget]. With less than [MinBudget], New fails.
+// its TTL. Zero means [DefaultBudget]. It is at least [MinBudget].
 func Budget(d time.Duration) Option { return func(o *options) { o.budget = d } }
 
 // Logger sets the logger for warnings about the deployment. New warns of an even number of nodes, and of fewer than
@@ -92,14 +92,14 @@ func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 // and without [Logger] and [Guard] it sends them nothing. A server with the addresses of two nodes has one vote,
 // whether it had both from the start or an address has moved to it. Errors call the other node a [Duplicate]. Two
 // databases of one server are not recognised, and would have two votes: give each node a server of its own. Closing
-// the Client closes ds. If an option cannot be used, New fails with an error that matches locker.ErrInvalid, and ds
-// stay open.
-func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
+// the Client closes ds. If an option or the number of ds cannot be used, every call fails with an error that matches
+// locker.ErrInvalid.
+func New(ds []drivers.Driver, opts ...Option) *locker.Client {
 	b, err := newBackend(ds, opts)
 	if err != nil {
-		return nil, fmt.Errorf("redlock: %w", err)
+		return locker.NewClient(node.Unusable(fmt.Errorf("redlock: %w", err), ds...))
 	}
-	return locker.NewClient(b), nil
+	return locker.NewClient(b)
 }
 
 func newBackend(ds []drivers.Driver, opts []Option) (*majority, error) {

@@ -60,10 +60,7 @@ func TestOneCommandPerNodeInVirtualTime(t *testing.T) {
 						return execute(), nil
 					})
 				}
-				l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 				for cycle := range 20 {
 					before := quanta(time.Now())
 					for quanta(time.Now()) == before {

@@ -156,11 +156,7 @@ func (w *network) play(t *testing.T, n, want int) (holds []hold) {
 		for j, node := range nodes {
 			ds[j] = node.Driver(w.deliver(node))
 		}
-		c, err := New(ds, Logger(slog.New(slog.DiscardHandler)), Timeout(400*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		clients[i] = c
+		clients[i] = New(ds, Logger(slog.New(slog.DiscardHandler)), Timeout(400*time.Millisecond))
 	}
 	var mu sync.Mutex // guards holds
 	stop := make(chan struct{})

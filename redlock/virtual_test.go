@@ -45,10 +45,7 @@ func TestLateGrantsAheadOfTheTokenCount(t *testing.T) {
 			}
 			ds[i] = nodes[i].Driver(network)
 		}
-		c, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 		lease, err := c.TryLock(t.Context(), "k", locker.NoRenewal())
 		if err != nil {
 			t.Fatal(err)
@@ -90,12 +87,9 @@ func TestNodeThatWasNotHeardIsNoFault(t *testing.T) {
 			for i, network := range []simnode.Network{tt.others, tt.others, late} {
 				ds[i] = simnode.New().Driver(network)
 			}
-			l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Names("a", "b", "c"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Names("a", "b", "c"))
 			time.Sleep(time.Minute)
-			_, err = l.TryLock(t.Context(), "k")
+			_, err := l.TryLock(t.Context(), "k")
 			for i, v := range quorumError(t, err).Votes {
 				if v.Outcome != tt.want[i] {
 					t.Errorf("%s: %q, want %q", v.Node, v.Outcome, tt.want[i])
@@ -122,11 +116,8 @@ func TestLateVotesAreTraced(t *testing.T) {
 		for i, network := range networks {
 			ds[i] = simnode.New().Driver(network)
 		}
-		l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout),
+		l := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout),
 			redlock.Names("a", "b", "slow", "hung", "c"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		time.Sleep(time.Minute)
 		var mu sync.Mutex
 		votes := map[string][]lockertrace.Vote{}
@@ -195,10 +186,7 @@ func TestRepliesOfALostRoundAreLost(t *testing.T) {
 				return replies, nil
 			})
 		}
-		l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 		time.Sleep(time.Minute)
 		lose.Store(true)
 		if _, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour)); !errors.Is(err, locker.ErrNoQuorum) {

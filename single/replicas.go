@@ -1,12 +1,10 @@
 package single
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 )
 
@@ -50,16 +48,3 @@ func (o *options) misuse(d drivers.Driver) error {
 	}
 	return nil
 }
-
-// refused is the Backend of a Client with options that cannot be used.
-type refused struct {
-	why    error
-	driver drivers.Driver
-}
-
-func (r refused) Acquire(context.Context, backend.Request) (backend.Grant, error) {
-	return backend.Grant{}, r.why
-}
-func (r refused) Extend(context.Context, backend.Request) error  { return r.why }
-func (r refused) Release(context.Context, backend.Request) error { return r.why }
-func (r refused) Close() error                                   { return r.driver.Close() }

@@ -95,7 +95,7 @@ func newOptions(opts []Option) options {
 func New(d drivers.Driver, opts ...Option) *locker.Client {
 	o := newOptions(opts)
 	if err := o.misuse(d); err != nil {
-		return locker.NewClient(refused{err, d})
+		return locker.NewClient(node.Unusable(err, d))
 	}
 	if d, ok := d.(drivers.Cluster); ok {
 		return locker.NewClient(node.NewCluster(d, o.Options))

@@ -1,10 +1,7 @@
 // Package lockkube elects the leader of an operator by a lock of any [locker.Locker], and not by the API server: a
 // [Lock] is a resourcelock.Interface of client-go, which controller-runtime takes, too.
 //
-//	lock, err := lockkube.New(l, "my-operator", "")
-//	if err != nil {
-//		return err
-//	}
+//	lock := lockkube.New(l, "my-operator", "")
 //	mgr, err := manager.New(config, manager.Options{
 //		LeaderElection:                      true,
 //		LeaderElectionResourceLockInterface: lock,

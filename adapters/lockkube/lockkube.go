@@ -50,16 +50,13 @@ type Lock struct {
 //
 // identity is what client-go shows of the candidate. It has the form of a [locker.Label], at most 64 bytes, which the
 // name of a pod has. If it is empty, it is the name of the host and the process ID, such as my-operator-x2x8z:1. It
-// should be unique, so that people can tell candidates apart; who leads does not depend on it. The error matches
-// locker.ErrInvalid if identity cannot be a label.
-func New(l locker.Locker, key, identity string) (*Lock, error) {
+// should be unique, so that people can tell candidates apart; who leads does not depend on it. With one that cannot be
+// a label, Create and Update fail with an error that matches locker.ErrInvalid, which the elector logs.
+func New(l locker.Locker, key, identity string) *Lock {
 	if identity == "" {
 		identity = label.Default
 	}
-	if err := label.Check(identity); err != nil {
-		return nil, fmt.Errorf("lockkube: %w: the identity %.64q: %w", locker.ErrInvalid, identity, err)
-	}
-	return &Lock{locker: l, key: key, identity: identity}, nil
+	return &Lock{locker: l, key: key, identity: identity}
 }
 
 // Lease returns the lease while the candidate leads, for its fencing token and for [locker.Verify]. It returns false

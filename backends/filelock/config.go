@@ -47,7 +47,7 @@ func init() {
 			if s.Poll > 0 {
 				opts = append(opts, record.Poll(time.Duration(s.Poll)))
 			}
-			return New(s.Dir, opts...)
+			return Open(s.Dir, opts...)
 		},
 	})
 }

@@ -22,7 +22,7 @@ import (
 
 func open(t testing.TB, dir string) *filelock.Store {
 	t.Helper()
-	s, err := filelock.Open(dir)
+	s, err := filelock.OpenStore(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

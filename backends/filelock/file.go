@@ -4,9 +4,9 @@
 //
 //	l, err := config.Open(ctx, "file:/var/lib/myapp/locks")
 //
-// or, without a configuration, by [New]. The promises are those of package record; docs/backends/file.md says what they
-// cost, and what must be true of the directory. A machine is what one kernel runs: containers that share a directory
-// exclude each other.
+// or, without a configuration, by [Open]. The promises are those of package record; docs/backends/file.md says what
+// they cost, and what must be true of the directory. A machine is what one kernel runs: containers that share a
+// directory exclude each other.
 //
 // All processes count the TTL by one clock. So a lock of a process that was killed is free when its TTL is over, also
 // for TryLock in a process that has just begun. After a restart of the machine, or when a volume has come from another
@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// DefaultPrefix is put before every key of the locks of [New], unless an option says otherwise.
+	// DefaultPrefix is put before every key of the locks of [Open], unless an option says otherwise.
 	DefaultPrefix = "lock:"
 
 	// DefaultPoll is the longest pause between two looks of a waiter, unless record.Poll says otherwise. A look takes
@@ -30,9 +30,9 @@ const (
 	DefaultPoll = 50 * time.Millisecond
 )
 
-// New returns a Client that keeps its locks in the directory dir. It fails as [Open] does.
-func New(dir string, opts ...record.Option) (*locker.Client, error) {
-	s, err := Open(dir)
+// Open returns a Client that keeps its locks in the directory dir. It fails as [OpenStore] does.
+func Open(dir string, opts ...record.Option) (*locker.Client, error) {
+	s, err := OpenStore(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func TestNotSupported(t *testing.T) {
-	if _, err := filelock.Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not supported on") {
+	if _, err := filelock.OpenStore(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not supported on") {
 		t.Error(err)
 	}
 }

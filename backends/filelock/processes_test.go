@@ -68,7 +68,7 @@ func works(args []string) {
 	j := tellIn(args[1])
 	var wg sync.WaitGroup
 	for range 2 {
-		l, err := filelock.New(args[0])
+		l, err := filelock.Open(args[0])
 		if err != nil {
 			j.tell("wrong %v", err)
 			return
@@ -111,7 +111,7 @@ func work(l *locker.Client, j journal) {
 
 // holds acquires a lock, and tells when it has asked for it.
 func holds(args []string) {
-	l, err := filelock.New(args[0])
+	l, err := filelock.Open(args[0])
 	if err != nil {
 		panic(err)
 	}
@@ -128,7 +128,7 @@ func holds(args []string) {
 // tries makes one attempt to acquire the lock, and tells the result.
 func tries(args []string) {
 	j := tellIn(args[1])
-	l, err := filelock.New(args[0])
+	l, err := filelock.Open(args[0])
 	if err == nil {
 		_, err = l.TryLock(context.Background(), "job", locker.NoRenewal())
 	}

@@ -40,7 +40,7 @@ type Store struct {
 }
 
 const (
-	// ownDir is the mode of directories that Open makes.
+	// ownDir is the mode of directories that OpenStore makes.
 	ownDir = 0o700
 
 	// maxCalls bounds the calls in progress, each of which has a thread while the file system hangs.
@@ -53,14 +53,14 @@ const (
 	grace = 5 * time.Millisecond
 )
 
-// Open returns a Store of records in the directory dir, which it makes if there is none, for this user alone. It fails
-// if the directory cannot be used: on operating systems but Linux and macOS, on a file system that other machines may
-// share, such as NFS, if every user may write in it, and for root, if it belongs to another user alone.
+// OpenStore returns a Store of records in the directory dir, which it makes if there is none, for this user alone. It
+// fails if the directory cannot be used: on operating systems but Linux and macOS, on a file system that other machines
+// may share, such as NFS, if every user may write in it, and for root, if it belongs to another user alone.
 //
-// For users of one group, make the directory beforehand, with the mode 2770. Files then are for the group, too. Open
-// also fails if a group may write in the directory, but could not use the files of each other: with the sticky bit, or
-// on Linux without the setgid bit.
-func Open(dir string) (*Store, error) {
+// For users of one group, make the directory beforehand, with the mode 2770. Files then are for the group, too.
+// OpenStore also fails if a group may write in the directory, but could not use the files of each other: with the
+// sticky bit, or on Linux without the setgid bit.
+func OpenStore(dir string) (*Store, error) {
 	if dir == "" {
 		return nil, errors.New("file: the name of the directory is empty")
 	}

@@ -26,7 +26,7 @@ import (
 // client opens the locks in a directory as another process would.
 func client(t *testing.T, dir string) *locker.Client {
 	t.Helper()
-	l, err := filelock.New(dir)
+	l, err := filelock.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 		if (dir == "/proc" || dir == groups) && runtime.GOOS != "linux" {
 			continue
 		}
-		if _, err := filelock.Open(dir); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := filelock.OpenStore(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v; want %q", dir, err, want)
 		}
 	}
@@ -371,7 +371,7 @@ func TestRootAndTheDirectoryOfAnotherUser(t *testing.T) {
 		if err := errors.Join(os.Chown(dir, 65534, 0), os.Chmod(dir, mode)); err != nil {
 			t.Fatal(err)
 		}
-		s, err := filelock.Open(dir)
+		s, err := filelock.OpenStore(dir)
 		switch {
 		case want == "" && err == nil:
 			_ = s.Close()

@@ -148,9 +148,12 @@ func (b *store) open(ctx context.Context) (*bucket, error) {
 	if found := b.bucket.Load(); found != nil {
 		return found, nil
 	}
-	if !bucketRE.MatchString(b.name) {
+	switch {
+	case !bucketRE.MatchString(b.name):
 		return nil, fmt.Errorf("%w: the name of the bucket has other characters than letters, digits, _ and -",
 			locker.ErrInvalid)
+	case b.replicas < 0 || b.replicas > 5:
+		return nil, fmt.Errorf("%w: Replicas(%d): 1 to 5 are possible", locker.ErrInvalid, b.replicas)
 	}
 	select {
 	case b.opens <- struct{}{}:

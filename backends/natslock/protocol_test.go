@@ -300,6 +300,17 @@ func TestBucketsWhoseTokensCouldFall(t *testing.T) {
 	}
 }
 
+// A number of replicas that NATS cannot have is the mistake of the caller.
+func TestNumbersOfReplicasThatNATSHasNot(t *testing.T) {
+	s := start(t)
+	for _, n := range []int{-1, 6} {
+		_, err := natslock.NewBackend(s.js, natslock.Replicas(n)).Acquire(t.Context(), request("k", "a"))
+		if !errors.Is(err, locker.ErrInvalid) {
+			t.Errorf("Replicas(%d): %v", n, err)
+		}
+	}
+}
+
 // A program that asks for more replicas than an existing bucket has is told so, and one that asks for fewer is not.
 func TestBucketsWithTooFewReplicas(t *testing.T) {
 	t.Parallel()

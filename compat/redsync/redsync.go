@@ -1,12 +1,10 @@
 package redsync
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/compat/redsync/redis"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/redlock"
@@ -35,26 +33,13 @@ func open(pools []redis.Pool, opts ...redlock.Option) *Redsync {
 	for i, pool := range pools {
 		ds[i] = pool.Driver()
 	}
-	l, err := redlock.New(ds, append(opts, redlock.Prefix(""))...)
-	if err != nil {
-		l = locker.NewClient(refused{err})
-	}
-	return &Redsync{l, len(pools)}
+	return &Redsync{redlock.New(ds, append(opts, redlock.Prefix(""))...), len(pools)}
 }
 
 // Locker returns the Client behind the mutexes, for code that has moved. Locks of the same name exclude each other,
 // whichever way they are acquired. Closing the Client ends all locks of the Redsync as lost. go-redsync has no such
 // method.
 func (r *Redsync) Locker() *locker.Client { return r.locker }
-
-// refused is the backend of pools that cannot be used.
-type refused struct{ why error }
-
-func (b refused) Acquire(context.Context, backend.Request) (backend.Grant, error) {
-	return backend.Grant{}, b.why
-}
-func (b refused) Extend(context.Context, backend.Request) error  { return b.why }
-func (b refused) Release(context.Context, backend.Request) error { return b.why }
 
 // An Option changes a Mutex that [Redsync.NewMutex] makes.
 type Option interface {

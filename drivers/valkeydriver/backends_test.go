@@ -52,9 +52,7 @@ func TestBackends(t *testing.T) {
 			for _, addr := range nodes {
 				ds = append(ds, open(t, addr))
 			}
-			c, err := redlock.New(ds)
-			require.NoError(t, err)
-			return c
+			return redlock.New(ds)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

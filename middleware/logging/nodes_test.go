@@ -47,11 +47,8 @@ func TestNodes(t *testing.T) {
 			ds = append(ds, simnode.New().Driver(deliver(delay)))
 		}
 		var j journal
-		c, err := redlock.New(ds, redlock.Names("a", "b", "c", "d", "slow"),
+		c := redlock.New(ds, redlock.Names("a", "b", "c", "d", "slow"),
 			redlock.Logger(slog.New(slog.DiscardHandler)))
-		if err != nil {
-			t.Fatal(err)
-		}
 		l := locker.Wrap(c, logging.New(j.logger(slog.LevelInfo)))
 		cycles := func() {
 			for i := range 60 { // for 15 s: until a command has timed out, and five seconds more

@@ -47,10 +47,7 @@ func TestInstancesOfARedlockAskAtTheSameMoment(t *testing.T) {
 			for n := range nodes {
 				ds[n] = nodes[n].Driver(network)
 			}
-			c, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 			defer func() { _ = c.Close() }() // not in a Cleanup: the clock of the bubble stands still then
 			all.Go(func() {
 				for n := range ticks {

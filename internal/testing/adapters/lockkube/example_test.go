@@ -18,10 +18,7 @@ func Example() {
 	l := memory.New() // or config.Open with a URL, which all candidates share
 	defer l.Close()
 
-	lock, err := lockkube.New(l, "my-operator", "")
-	if err != nil {
-		panic(err)
-	}
+	lock := lockkube.New(l, "my-operator", "")
 	config := &rest.Config{Host: "http://127.0.0.1:1"} // or that of the cluster
 	mgr, err := manager.New(config, manager.Options{
 		LeaderElection:                      true,
@@ -56,10 +53,7 @@ func ExampleLock() {
 	l := memory.New() // or config.Open with a URL, which all candidates share
 	defer l.Close()
 
-	lock, err := lockkube.New(l, "my-operator", "my-operator-x2x8z") // the name of the pod
-	if err != nil {
-		panic(err)
-	}
+	lock := lockkube.New(l, "my-operator", "my-operator-x2x8z") // the name of the pod
 	ctx, stop := context.WithCancel(context.Background())
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:            lock,

@@ -58,12 +58,7 @@ func (w *world) client() *locker.Client {
 }
 
 func (w *world) lock(l locker.Locker, identity string) *lockkube.Lock {
-	w.Helper()
-	k, err := lockkube.New(l, key, identity)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return k
+	return lockkube.New(l, key, identity)
 }
 
 // began is called when a candidate begins to lead.
@@ -538,8 +533,9 @@ func TestLockerThatCannotShowItsLocks(t *testing.T) {
 func TestIdentities(t *testing.T) {
 	inVirtualTime(t, func(w *world) {
 		for _, bad := range []string{strings.Repeat("x", 65), "a|b", "a\nb"} {
-			_, err := lockkube.New(w.client(), key, bad)
-			w.must(err, locker.ErrInvalid)
+			w.must(lockkube.New(w.client(), key, bad).Update(w.Context(), resourcelock.LeaderElectionRecord{
+				HolderIdentity: bad, LeaseDurationSeconds: 15,
+			}), locker.ErrInvalid)
 		}
 		unnamed := w.lock(w.client(), "")
 		if unnamed.Identity() == "" || unnamed.Describe() != key {

@@ -90,10 +90,9 @@ func (p plan) open(ctx context.Context) (c *locker.Client, shut func(), err erro
 	if len(ds) == 1 {
 		return single.New(ds[0], single.Timeout(exchangeTimeout)), shut, nil
 	}
-	c, err = redlock.New(ds, redlock.Names(p.Nodes...), redlock.Timeout(exchangeTimeout),
+	return redlock.New(ds, redlock.Names(p.Nodes...), redlock.Timeout(exchangeTimeout),
 		redlock.Budget(exchangeTimeout/2),
-		redlock.Logger(slog.New(slog.DiscardHandler)))
-	return c, shut, err
+		redlock.Logger(slog.New(slog.DiscardHandler))), shut, nil
 }
 
 // start starts the goroutines of the player. Its history must have begun.

@@ -116,11 +116,7 @@ func (tr trial) open(b *testbed, first bool) *locker.Client {
 	opts := []redlock.Option{redlock.Timeout(exchangeTimeout), redlock.Budget(exchangeTimeout / 2), redlock.Guard(guard),
 		redlock.Logger(slog.New(slog.DiscardHandler))}
 	bootstrapped(func() error { return redlock.Bootstrap(b.Context(), ds, opts...) })
-	c, err := redlock.New(ds, opts...)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return c
+	return redlock.New(ds, opts...)
 }
 
 // contend acquires the lock, holds it for a part of its TTL, and releases it, again and again. A waiter asks again when

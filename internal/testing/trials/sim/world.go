@@ -107,12 +107,8 @@ func (w *world) newClient(i int) *client {
 	if !w.quorum() {
 		c.client = single.New(ds[0], single.Timeout(w.Timeout), single.Guard(w.guard()))
 	} else {
-		var err error
-		c.client, err = redlock.New(ds, redlock.Timeout(w.Timeout), redlock.Budget(2*w.Timeout), redlock.Guard(w.guard()),
+		c.client = redlock.New(ds, redlock.Timeout(w.Timeout), redlock.Budget(2*w.Timeout), redlock.Guard(w.guard()),
 			redlock.Logger(slog.New(slog.DiscardHandler)))
-		if err != nil {
-			w.Fatal(err)
-		}
 	}
 	c.Locker = w.history.Client(i, c.client)
 	return c
