@@ -201,32 +201,6 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func TestConformanceOnARealServer(t *testing.T) {
-	t.Parallel()
-	order := orders()[0]
-	t.Run(name(order, "single"), func(t *testing.T) {
-		conform(t, order, conformance.Harness{
-			Store: func(t testing.TB) conformance.Store {
-				s := redistest.Start(t)
-				return conformance.Store{
-					Client: func() locker.Locker {
-						d, err := drivers.Open(t.Context(), "goredis", drivers.Config{Network: "tcp", Addr: s.Addr()})
-						if err != nil {
-							t.Fatal(err)
-						}
-						return single.New(d)
-					},
-					Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
-					Hang: func() func() {
-						s.Pause()
-						return s.Resume
-					},
-				}
-			},
-		}, conformance.RunLocker)
-	})
-}
-
 // Optional interfaces of a Locker are found behind all of them.
 func TestOptionalInterfacesAreFoundBehindMiddleware(t *testing.T) {
 	for _, order := range orders() {
