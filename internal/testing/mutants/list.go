@@ -20,7 +20,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 	{"an acquisition waits for all nodes",
 		[]patch{{"redlock/acquisition.go", "case a.end.IsZero(), outcome == won, outcome",
 			"case a.end.IsZero(), outcome == won && a.seen == a.voting.asked, outcome"}},
-		[]killer{test("redlock", "TestQuorumConformanceInVirtualTime|TestNobodyWaitsForAMinority")}},
+		[]killer{test("redlock", "TestQuorumConformanceInVirtualTime")}},
 	{"an acquisition has no budget",
 		[]patch{{"redlock/fanout.go", "end: now.Add(limit)", "end: now.Add(limit + time.Hour)"}},
 		[]killer{test("redlock", "TestQuorumConformanceInVirtualTime")}},
