@@ -69,7 +69,7 @@ func command(t *testing.T, url string, args ...string) *process {
 	p := &process{Cmd: exec.Command(exe, args...), done: make(chan struct{})}
 	p.Dir = t.TempDir()
 	p.Env = []string{asLocker + "=1", "GOGC=400", "GORACE=atexit_sleep_ms=0", "PATH=" + redistest.Path(t),
-		"LOCKER_URL=" + url}
+		"LOCKER_URL=" + url, "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test"}
 	p.Stdout, p.Stderr = &p.out, &p.err
 	p.WaitDelay = limit
 	return p

@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	_ "github.com/golocker/locker/backends/dynamodblock"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
+	"github.com/golocker/locker/internal/testing/dynamotest"
 	"github.com/golocker/locker/internal/testing/mariadbtest"
 	"github.com/golocker/locker/internal/testing/natstest"
 	"github.com/golocker/locker/internal/testing/pgtest"
@@ -123,11 +125,40 @@ func TestMySQL(t *testing.T) {
 	assert.Contains(t, out, "waiters look at intervals")
 	tokensFollowTheClock(t, url)
 
-	looksOnce(t, url)
+	// The server tells its time, so a command that looks once knows when the lock of a dead holder ends, and takes it.
+	dead := run(t, url, "run", "-k", "dead", "--ttl", "2s", "--", "sh", "-c", "echo $$ >up; sleep 60")
+	pid := dead.pid(t, "up")
+	require.NoError(t, dead.Process.Signal(syscall.SIGKILL))
+	<-dead.done
+	gone(t, pid)
+	untilItRuns := func(args ...string) {
+		t.Helper()
+		for {
+			next := run(t, url, append(args, "--wait", "0", "--", "true")...)
+			<-next.done
+			require.NotContains(t, next.err.String(), "watching")
+			if next.ProcessState.ExitCode() == 0 {
+				return
+			}
+			next.exits(t, exit.Held)
+			require.Contains(t, next.err.String(), "held")
+		}
+	}
+	untilItRuns("run", "-k", "dead")
+
+	// So it may use --min-hold, too.
+	for range 2 {
+		untilItRuns("run", "-k", "nightly", "--min-hold", "500ms")
+	}
 }
 
-// looksOnce tests what commands do that look once, on a store that does not count TTLs.
-func looksOnce(t *testing.T, url string) {
+// What commands do that look once, on a store that neither counts TTLs nor tells its time.
+func TestLooksOnce(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "test")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "test")
+	s := dynamotest.Start(t)
+	s.Table(t, "locks")
+	url := "dynamodb://locks?endpoint=" + s.URL()
 	env := []string{"LOCKER_URL=" + url}
 
 	// The holder has died: the next one gets the lock when it has watched it for the TTL.
