@@ -156,8 +156,8 @@ var backendProperties = []property[Harness]{
 	},
 	{
 		"LostReplyIsNoAnswer",
-		"If a reply is lost, Acquire is granted or fails with ErrUnavailable but never with ErrHeld, Extend and " +
-			"Release never fail with ErrNotHeld, and no lock is left behind.",
+		"If a reply is lost, Acquire and AcquireMany are granted or fail with ErrUnavailable but never with ErrHeld, " +
+			"Extend and Release never fail with ErrNotHeld, and no lock is left behind.",
 		"A repeated script that is not idempotent reports the effect of its own first execution, as ErrHeld or " +
 			"ErrNotHeld.",
 		lostReplyIsNoAnswer,

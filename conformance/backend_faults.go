@@ -269,6 +269,34 @@ func lostReplyIsNoAnswer(t testing.TB, h Harness) {
 		wantUnknown(t, "Release of a held lock, its reply lost", err)
 	}
 	settled(t, bs[0], "k")
+	b, ok := bs[0].(stepper)
+	if !ok {
+		return
+	}
+	step := func(what string, keys []string, c backend.Choice) {
+		t.Helper()
+		settled(t, b, keys...)
+		reqs, sent := requests(keys, longTTL), time.Now()
+		var grants []*backend.Grant
+		err := call(what, func(ctx context.Context) (err error) {
+			grants, err = b.AcquireMany(ctx, reqs, c)
+			return err
+		})
+		if err != nil {
+			wantKind(t, what+" of free locks, its reply lost", err, locker.ErrUnavailable)
+			grants = nil
+		}
+		for i, g := range grants {
+			if g != nil {
+				held(b, reqs[i], sent, *g).must(t)
+			}
+		}
+		settled(t, bs[1], keys...)
+	}
+	step("AcquireMany", oneSlot(), backend.Choice{})
+	if backend.Of(b).Some {
+		step("AcquireMany of some", places(), backend.Choice{N: 2, Gates: []string{gate}})
+	}
 }
 
 func closeIsFinal(t testing.TB, h Harness) {

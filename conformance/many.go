@@ -106,14 +106,6 @@ var manyBackendProperties = []property[Harness]{
 		"Callers that need several locks would be served before those that have waited for one.",
 		manyOvertakeNobody,
 	},
-	{
-		"ManyLostReplyLeavesNothing",
-		"If the reply to AcquireMany is lost, AcquireMany is granted or fails with ErrUnavailable but never with " +
-			"ErrHeld, and none of the locks is left behind.",
-		"An attempt whose outcome is unknown has to be undone for each of its locks: those that are forgotten block " +
-			"everybody for a whole TTL.",
-		manyLostReplyLeavesNothing,
-	},
 }
 
 // oneSlot returns keys that share a hash slot, so that a Redis Cluster can acquire their locks in one step, too.
@@ -545,30 +537,4 @@ func manyOvertakeNobody(t testing.TB, h Harness) {
 		}
 		q.o.must(t)
 	}
-}
-
-func manyLostReplyLeavesNothing(t testing.TB, h Harness) {
-	bs, s := steppers(t, h, 2)
-	if s.LoseReply == nil {
-		t.Skip("the harness has no LoseReply")
-	}
-	keys := oneSlot()
-	for _, o := range grabMany(t, bs[0], requests(keys, longTTL)) { // so that connections and scripts exist
-		o.must(t)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), slack)
-	defer cancel()
-	s.LoseReply()
-	var all []*holding
-	err := within(t, "AcquireMany, its reply lost", slack, func() (err error) {
-		all, err = acquireMany(ctx, bs[0], requests(keys, longTTL))
-		return err
-	})
-	if err != nil {
-		wantKind(t, "AcquireMany of free locks, its reply lost", err, locker.ErrUnavailable)
-	}
-	for _, o := range all {
-		o.must(t)
-	}
-	settled(t, bs[1], keys...)
 }

@@ -166,7 +166,7 @@ var manyFlaws = []flaw{
 		}},
 	{name: "a step overtakes those who wait", fails: []string{"ManyOvertakeNobody"},
 		store: func(s *store) { s.comesBetween(func(key string) bool { return slices.Contains(oneSlot(), key) }) }},
-	{name: "a step whose reply is lost is not undone", fails: []string{"ManyLostReplyLeavesNothing"},
+	{name: "a step whose reply is lost is not undone", fails: []string{"LostReplyIsNoAnswer"},
 		store: func(s *store) { s.stepsThatFail(errLost) }},
 	{name: "a failed call for several locks keeps those that were free", broad: true,
 		fails: []string{"ManyAcquireNothing", "ManyTouchNothing"}, store: func(s *store) {

@@ -61,13 +61,6 @@ var someProperties = []property[Harness]{
 			"knows of, or be told that it has none.",
 		someTwiceAreGrantedTwice,
 	},
-	{
-		"SomeLostReplyLeavesNothing",
-		"If the reply to AcquireMany is lost, AcquireMany is granted or fails with ErrUnavailable but never with ErrHeld, " +
-			"and none of the locks is left behind.",
-		"Nobody knows which of the locks were acquired: each that is not undone blocks everybody for a whole TTL.",
-		someLostReplyLeavesNothing,
-	},
 }
 
 // Keys of locks and of a gate that share a hash slot.
@@ -297,35 +290,6 @@ func someTwiceAreGrantedTwice(t testing.TB, h Harness) {
 	}
 	closed.must(t)
 	first[0].must(t)
-	settled(t, bs[1], keys...)
-}
-
-func someLostReplyLeavesNothing(t testing.TB, h Harness) {
-	bs, s := choosers(t, h, 2)
-	if s.LoseReply == nil {
-		t.Skip("the harness has no LoseReply")
-	}
-	keys := places()
-	some, _ := grabSome(t, bs[0], requests(keys, longTTL), 2, gate) // so that connections and scripts exist
-	for _, o := range some {
-		o.must(t)
-	}
-	holder := grab(t, bs[1], keys[1], longTTL)
-	ctx, cancel := context.WithTimeout(t.Context(), slack)
-	defer cancel()
-	s.LoseReply()
-	err := within(t, "AcquireMany, its reply lost", slack, func() (err error) {
-		some, _, err = acquireSome(ctx, bs[0], requests(keys, longTTL), 2, gate)
-		return err
-	})
-	if err != nil {
-		wantKind(t, "AcquireMany of free locks, its reply lost", err, locker.ErrUnavailable)
-		some = nil
-	}
-	for _, o := range some {
-		o.must(t)
-	}
-	holder.must(t)
 	settled(t, bs[1], keys...)
 }
 

@@ -107,7 +107,7 @@ var someFlaws = []flaw{
 				return next(ctx, others, c)
 			}
 		})},
-	{name: "some: a step whose reply is lost is not undone", fails: []string{"SomeLostReplyLeavesNothing"},
+	{name: "some: a step whose reply is lost is not undone", fails: []string{"LostReplyIsNoAnswer"},
 		store: some(func(s *store, next someCall) someCall {
 			return func(ctx context.Context, reqs []backend.Request, c backend.Choice) ([]*backend.Grant, error) {
 				grants, err := next(ctx, reqs, c)
