@@ -374,7 +374,7 @@ func (g *growing) next(t testing.TB, what string, fence uint64) {
 	t.Helper()
 	switch {
 	case g.unfenced && fence != 0:
-		t.Errorf("%s: expected token 0 of a store without fencing, seen %d", what, fence)
+		t.Errorf("%s: expected token 0, because the store does not state Tokens, seen %d", what, fence)
 	case !g.unfenced && fence <= g.last:
 		t.Errorf("%s: expected a token greater than %d, seen %d", what, g.last, fence)
 	}
@@ -405,7 +405,7 @@ func (g *grants) check(t testing.TB, unfenced bool) {
 	for i, a := range g.all {
 		if unfenced {
 			if a.fence != 0 {
-				t.Errorf("a concurrent grant: expected token 0 of a store without fencing, seen %d", a.fence)
+				t.Errorf("a concurrent grant: expected token 0, because the store does not state Tokens, seen %d", a.fence)
 			}
 			continue
 		}
