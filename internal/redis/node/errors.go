@@ -90,15 +90,6 @@ type alias int
 
 func (a alias) Error() string { return fmt.Sprintf("the same server as node %d", int(a)) }
 
-// named returns the error of a node that is the same server as the one with the number a.
-func (n *Node) named(a alias) error {
-	i, k := n.number-1, int(a)-1
-	if i == k || max(i, k) >= len(n.names) {
-		return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, a})
-	}
-	return &SameServer{n.names[min(i, k)], n.names[max(i, k)]}
-}
-
 var errGone = &locker.NotHeldError{Reason: locker.LostGone}
 
 func isNotSent(err error) bool { return errors.Is(err, drivers.ErrNotSent) }
@@ -132,44 +123,6 @@ func isShortfall(err error) bool {
 // isDoubtful reports whether err, of a request or decoded from its reply, leaves open whether the request was executed
 // or will be.
 func isDoubtful(err error) bool { return err != nil && !isNotSent(err) && !known(err) }
-
-// fault adds the node's name to err. It makes err match locker.ErrUnavailable, unless err already matches another error
-// of package locker.
-func (n *Node) fault(err error) error {
-	if err == nil {
-		return nil // as nearly always, and without the memory for what follows
-	}
-	var same alias
-	var guarded *guardError
-	switch {
-	case errors.As(err, &same):
-		return n.named(same)
-	case errors.As(err, &guarded):
-		return guarded.of(n)
-	case errors.Is(err, pipeline.ErrClosed):
-		return locker.ErrClosed
-	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld), errors.Is(err, locker.ErrForeignKey),
-		errors.Is(err, locker.ErrInvalid), errors.Is(err, locker.ErrClosed), errors.Is(err, locker.ErrUnavailable):
-		return err
-	}
-	var short *pipeline.Shortfall
-	var refusal drivers.ServerError
-	if errors.As(err, &short) {
-		err = &locker.NotReplicatedError{Got: short.Got, Want: short.Want, Err: short.Err}
-	} else if errors.As(err, &refusal) {
-		err = explained(err, refusal)
-	}
-	return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, err})
-}
-
-// isMovingError reports whether err says that a Redis Cluster refused a command because a slot moves; see isMoving.
-func (n *Node) isMovingError(err error) bool {
-	if !n.sharded || err == nil {
-		return false
-	}
-	var refusal drivers.ServerError
-	return errors.As(err, &refusal) && isMoving(refusal)
-}
 
 // isMoving reports whether a server of a Redis Cluster has refused a command because its slot moves, or because no
 // server has the slot. A redirection is one that the client has not followed, for example to a server that is gone.

@@ -353,28 +353,6 @@ func shardsOf(d drivers.Driver, open chan struct{}) *shards {
 	return &shards{driver: s, open: open, inboxes: make(map[uint16]*inbox)}
 }
 
-// inboxOf returns the inbox for the waiters of a lock.
-func (n *Node) inboxOf(keys script.Keys) *inbox {
-	if n.shards == nil {
-		return n.inbox
-	}
-	slot := script.Slot(keys.Lock)
-	n.shards.mu.Lock()
-	defer n.shards.mu.Unlock()
-	in := n.shards.inboxes[slot]
-	if in == nil {
-		in = newInbox(n.pipeline, n.inbox.timeout, script.ShardedInbox(n.prefix, n.id, slot))
-		in.begun = true
-		in.subscribe = func(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-			return n.shards.subscribe(ctx, in.channel, l)
-		}
-		if n.shards.inboxes[slot] = in; n.shards.closed {
-			in.cancel()
-		}
-	}
-	return in
-}
-
 var errManyShards = errors.New("there are subscriptions for many other slots")
 
 // subscribe opens a subscription, unless there are maxShards.

@@ -123,10 +123,13 @@ func New(d drivers.Driver, o Options) *Node {
 // Check returns an error that matches locker.ErrInvalid if req cannot be acquired: other locks may use its key for
 // their counter or queue, or the restart guard does not cover a lock for that long.
 func (n *Node) Check(req *backend.Request) error {
+	if err := n.covers(req); err != nil {
+		return err
+	}
 	if why := script.Reserved(n.prefix, req.Key); why != "" {
 		return fmt.Errorf("%w: %s", locker.ErrInvalid, why)
 	}
-	return n.covers(req)
+	return nil
 }
 
 // Acquire implements backend.Backend. It is one attempt, and fails while others are in the queue.
@@ -205,6 +208,29 @@ func (n *Node) attempt(req *backend.Request) script.Attempt {
 
 func (n *Node) keys(key string) script.Keys {
 	return script.KeysOf(n.prefix, key)
+}
+
+// inboxOf returns the inbox for the waiters of a lock.
+func (n *Node) inboxOf(keys script.Keys) *inbox {
+	if n.shards == nil {
+		return n.inbox
+	}
+	slot := script.Slot(keys.Lock)
+	n.shards.mu.Lock()
+	defer n.shards.mu.Unlock()
+	in := n.shards.inboxes[slot]
+	if in == nil {
+		channel := script.ShardedInbox(n.prefix, n.id, slot)
+		in = newInbox(n.pipeline, n.inbox.timeout, channel)
+		in.begun = true
+		in.subscribe = func(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
+			return n.shards.subscribe(ctx, channel, l)
+		}
+		if n.shards.inboxes[slot] = in; n.shards.closed {
+			in.cancel()
+		}
+	}
+	return in
 }
 
 // keepsSlots reports whether a command may use only one hash slot. On a server whose driver does not say so, the first
@@ -447,6 +473,53 @@ func await(ctx context.Context, ch <-chan struct{}) {
 	case <-ch:
 	case <-ctx.Done():
 	}
+}
+
+// fault adds the node's name to err. It makes err match locker.ErrUnavailable, unless err already matches another error
+// of package locker.
+func (n *Node) fault(err error) error {
+	if err == nil {
+		return nil // as nearly always, and without the memory for what follows
+	}
+	var same alias
+	var guarded *guardError
+	switch {
+	case errors.As(err, &same):
+		return n.named(same)
+	case errors.As(err, &guarded):
+		return guarded.of(n)
+	case errors.Is(err, pipeline.ErrClosed):
+		return locker.ErrClosed
+	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld), errors.Is(err, locker.ErrForeignKey),
+		errors.Is(err, locker.ErrInvalid), errors.Is(err, locker.ErrClosed), errors.Is(err, locker.ErrUnavailable):
+		return err
+	}
+	var short *pipeline.Shortfall
+	var refusal drivers.ServerError
+	if errors.As(err, &short) {
+		err = &locker.NotReplicatedError{Got: short.Got, Want: short.Want, Err: short.Err}
+	} else if errors.As(err, &refusal) {
+		err = explained(err, refusal)
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, err})
+}
+
+// named returns the error of a node that is the same server as the one with the number a.
+func (n *Node) named(a alias) error {
+	i, k := n.number-1, int(a)-1
+	if i == k || max(i, k) >= len(n.names) {
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, a})
+	}
+	return &SameServer{n.names[min(i, k)], n.names[max(i, k)]}
+}
+
+// isMovingError reports whether err says that a Redis Cluster refused a command because a slot moves; see isMoving.
+func (n *Node) isMovingError(err error) bool {
+	if !n.sharded || err == nil {
+		return false
+	}
+	var refusal drivers.ServerError
+	return errors.As(err, &refusal) && isMoving(refusal)
 }
 
 // covers returns an error that matches locker.ErrInvalid if the guard does not cover a lock for as long as req says.

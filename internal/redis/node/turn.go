@@ -148,17 +148,3 @@ func (t *Turn) late(drivers.Reply, error) {
 		t.node.repeat(*c)
 	}
 }
-
-// ring sends to news without blocking. A true replaces an older value that was not received yet.
-func ring(news chan bool, told bool) {
-	if told {
-		select {
-		case <-news:
-		default:
-		}
-	}
-	select {
-	case news <- told:
-	default:
-	}
-}

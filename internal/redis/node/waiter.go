@@ -68,6 +68,20 @@ func (w *waiter) listen() {
 
 func (w *waiter) hear(told bool) { ring(w.news, told) }
 
+// ring sends to news without blocking. A true replaces an older value that was not received yet.
+func ring(news chan bool, told bool) {
+	if told {
+		select {
+		case <-news:
+		default:
+		}
+	}
+	select {
+	case news <- told:
+	default:
+	}
+}
+
 func (w *waiter) ignore() { w.inbox.ignore(w.req.Token) }
 
 // late is told the outcome of a command that was not waited for. If the waiter has given up, it has sent a release. The

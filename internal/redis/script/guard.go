@@ -1,10 +1,6 @@
 package script
 
-import (
-	"time"
-
-	"github.com/golocker/locker/drivers"
-)
+import "time"
 
 // Guard is the restart guard of the clients of a node. A command with it grants a lock only if the node does not rest;
 // see guard.lua.
@@ -71,34 +67,4 @@ func (g *Guard) number() string {
 		return ""
 	}
 	return ":" + g.rest
-}
-
-// guarded reads what guard.lua returns, or returns Unread. left is for how long the server rests, or, for OtherGuard,
-// for how long it would rest for the other clients.
-func guarded(code, ms int64) (s Status, left time.Duration) {
-	switch code {
-	case -3:
-		return Resting, span(ms)
-	case -4:
-		return OtherGuard, span(ms)
-	case -5:
-		return NoGuard, 0
-	}
-	return Unread, 0
-}
-
-// ReadTouched reads the reply to Touch and Trust: Granted, if the server grants locks, or Resting, OtherGuard or
-// NoGuard.
-func ReadTouched(reply drivers.Reply) (s Status, left time.Duration, err error) {
-	if reply == int64(0) {
-		return Granted, 0, nil
-	}
-	n, err := integers(reply)
-	if err == nil && len(n) == 2 {
-		s, left = guarded(n[0], n[1])
-	}
-	if s == Unread {
-		return Unread, 0, unexpected(reply)
-	}
-	return s, left, nil
 }
