@@ -13,9 +13,6 @@ type Examiner interface {
 	Examine(ctx context.Context) []Finding
 }
 
-// Polling is the name of a check that a store has whose waiters are not notified: they look at intervals.
-const Polling = "polling"
-
 // Finding is the result of one check.
 type Finding struct {
 	Check string // the name of the check, such as "version"; several servers have a finding each

@@ -60,7 +60,7 @@ func (b *Backend) Examine(ctx context.Context) []inspect.Finding {
 		text += "; nobody else counts the TTL, so what a holder that has died had, or MinHold keeps, goes to one that has " +
 			"watched it for so long"
 	}
-	found := []inspect.Finding{{Check: inspect.Polling, Level: inspect.OK, Text: text}}
+	found := []inspect.Finding{{Check: "polling", Level: inspect.OK, Text: text}}
 	if x, ok := b.store.(inspect.Examiner); ok {
 		found = append(found, x.Examine(ctx)...)
 	}

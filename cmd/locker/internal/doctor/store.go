@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 )
 
@@ -90,7 +91,8 @@ func (e *examination) acquisitions(ctx context.Context, l locker.Locker, key str
 
 // waiting hands a lock over from one client to the other.
 func (e *examination) waiting(ctx context.Context, holder, waiter locker.Locker, key string) {
-	polls := slices.ContainsFunc(e.findings, func(f Finding) bool { return f.Check == inspect.Polling })
+	of, ok := locker.As[backend.Capable](holder)
+	polls := ok && of.Capabilities().Look > 0 // waiters are not notified
 	told, err := handOver(ctx, holder, waiter, key, polls)
 	switch {
 	case err != nil:
