@@ -15,7 +15,7 @@ MODULES = $(filter-out $(if $(FULL),,./internal/testing/apiserver), \
 # beside the trials, which take much of the processors.
 TESTED = internal/testing/trials backends/natslock backends/etcdlock cmd/locker drivers/valkeydriver backends/postgreslock \
 	backends/s3lock backends/dynamodblock backends/kuberneteslock backends/mysqllock \
-	internal/testing/telemetry examples/everywhere $(OUTSIDE)
+	internal/testing/fences internal/testing/telemetry examples/everywhere $(OUTSIDE)
 # Modules of outside authors. Their suites mostly wait, and they cannot use internal/testing/virtual.
 OUTSIDE = examples/custombackend examples/customdriver
 

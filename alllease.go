@@ -82,6 +82,15 @@ func (a *AllLease) Token() string { return "" }
 // let each resource compare the token of the lock that protects it.
 func (a *AllLease) Fence() uint64 { return 0 }
 
+// Overlaps reports whether one of the locks is a permit or a shared lock, which others hold at the same time: tokens do
+// not order its holders.
+func (a *AllLease) Overlaps() bool {
+	return slices.ContainsFunc(a.parts, func(part Lease) bool {
+		o, ok := LeaseAs[interface{ Overlaps() bool }](part)
+		return ok && o.Overlaps()
+	})
+}
+
 // Until returns the end of the validity of the lock that ends first; see [Lease.Until].
 func (a *AllLease) Until() time.Time {
 	until := a.parts[0].Until()

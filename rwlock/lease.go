@@ -86,6 +86,9 @@ func (l *hold) Token() string { return l.locks.all.Token() }
 
 func (l *hold) Fence() uint64 { return l.locks.greatest().Fence() }
 
+// Overlaps reports whether others may read at the same time, so that package fence refuses the lease.
+func (l *hold) Overlaps() bool { return l.kind != exclusive }
+
 // Unwrap lets locker.Verify and others find what the locks can do. It returns nil once the lease has ended, because
 // the locks may go on to belong to others.
 func (l *hold) Unwrap() locker.Lease {

@@ -151,6 +151,9 @@ func (p *Permit) Slots() []int { return append([]int(nil), p.held.Slots...) }
 // compare their tokens: keep the greatest one for each slot.
 func (p *Permit) Fence() uint64 { return p.held.Fence() }
 
+// Overlaps returns true: others hold the key at the same time, so package fence refuses the permit.
+func (p *Permit) Overlaps() bool { return true }
+
 // Unwrap lets locker.Verify find the lease of the lock that stands for the permit.
 func (p *Permit) Unwrap() locker.Lease { return p.Lease }
 

@@ -25,7 +25,6 @@ func TestOneServer(t *testing.T) {
 		"Conformance":               testConformance,
 		"Configuration":             testConfiguration,
 		"InTx":                      testInTx,
-		"FencingColumn":             testFencingColumn,
 		"LateCommits":               testLateCommits,
 		"DocumentedRights":          testDocumentedRights,
 		"UnreleasedTables":          testUnreleasedTables,

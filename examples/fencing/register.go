@@ -9,14 +9,7 @@ import (
 var errStale = errors.New("stale token: refused")
 
 // register is the resource that the lock protects: an account. It stands for any store that can compare and write in
-// one step, and keeps the highest token beside the data. In SQL, an update that changes no row is the refusal:
-//
-//	UPDATE account SET fence = $token WHERE id = 1 AND fence <= $token;  -- register, before reading
-//	SELECT balance FROM account WHERE id = 1;
-//	UPDATE account SET balance = $new, fence = $token WHERE id = 1 AND fence <= $token;
-//
-// Each statement is a transaction of its own. In a common one, a holder that is paused after the first statement keeps
-// the row from the next holder. docs/recipes.md has the limit that such a transaction needs.
+// one step, and keeps the highest token beside the data. Package fence is such a register in SQL.
 type register struct {
 	rule    rule
 	mu      sync.Mutex // makes each step atomic; it does not protect what happens between two steps

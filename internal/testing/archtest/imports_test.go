@@ -132,6 +132,7 @@ var rules = map[string]struct {
 	"/compat/redislock": {[]string{module, module + "/compat/internal/embedded", module + "/compat/internal/retries",
 		module + "/drivers/goredisdriver", module + "/single", "github.com/redis/go-redis/v9"},
 		"its API has a client of go-redis"},
+	"/fence":          {[]string{module}, "it knows leases, and no store"},
 	"/internal/child": {nil, "it starts processes of any kind"},
 	"/cmd/locker": {[]string{module + "/backends/", module + "/cmd/locker/cli"},
 		"it is a command as others build theirs: cli, and backends"},

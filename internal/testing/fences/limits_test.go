@@ -1,0 +1,109 @@
+package fences_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/fence"
+	"github.com/golocker/locker/memory"
+)
+
+// The answer to COMMIT is lost. What was committed is found by whoever enters again.
+func TestAnswerToCommitIsLost(t *testing.T) {
+	for _, d := range []*database{postgres(t), mariadb(t)} {
+		t.Run(d.name, func(t *testing.T) {
+			fences := fence.SQL{Dialect: d.dialect}
+			direct := d.open(t, fences)
+			db, err := sql.Open(d.driver, d.relayed)
+			must(t, err)
+			t.Cleanup(func() { _ = db.Close() })
+			lost := false
+			d.relay.Set(func() { d.relay.lose = func() bool { lost = !lost; return lost } })
+			runs := 0
+			is(t, fences.InTx(t.Context(), db, hold(5), pay(func() { runs++ })), fence.ErrUnknown)
+			if runs != 1 {
+				t.Errorf("it ran %d times", runs)
+			}
+			must(t, fences.Enter(t.Context(), direct, hold(6)...))
+			balanceIs(t, direct, 1)
+			is(t, fences.InTx(t.Context(), direct, hold(5), pay(nothing)), fence.ErrStale)
+		})
+	}
+}
+
+// A holder that is paused in its transaction keeps the next one out for no longer than Idle, and the limits of the
+// connection are what they were before.
+func TestPausedHoldersTransactionEnds(t *testing.T) {
+	for _, d := range []*database{postgres(t), mariadb(t)} {
+		t.Run(d.name, func(t *testing.T) {
+			fences := fence.SQL{Dialect: d.dialect, Idle: time.Second}
+			db := d.open(t, fences)
+			db.SetMaxOpenConns(2)
+			limit := map[fence.Dialect]string{
+				fence.PostgreSQL: "SHOW idle_in_transaction_session_timeout", fence.MySQL: "SELECT @@SESSION.wait_timeout",
+			}[d.dialect]
+			var before, after string
+			must(t, db.QueryRowContext(t.Context(), limit).Scan(&before))
+			err := fences.InTx(t.Context(), db, hold(5), func(ctx context.Context, tx *sql.Tx) error {
+				must(t, write(ctx, tx, 7))
+				_, err := tx.ExecContext(ctx, "SELECT token FROM fence FOR UPDATE")
+				must(t, err)
+				must(t, fences.Enter(ctx, db, hold(6)...)) // waits until the server has ended the transaction
+				return nil
+			})
+			if err == nil || errors.Is(err, fence.ErrUnknown) {
+				t.Errorf("%v", err)
+			}
+			balanceIs(t, db, 0)
+			must(t, fences.InTx(t.Context(), db, hold(6), pay(nothing)))
+			must(t, db.QueryRowContext(t.Context(), limit).Scan(&after))
+			if before != after {
+				t.Errorf("the limit is %s, and was %s", after, before)
+			}
+		})
+	}
+}
+
+// A limit of the session that is shorter stays.
+func TestShorterLimitStays(t *testing.T) {
+	d := postgres(t)
+	fences := fence.SQL{Dialect: d.dialect, Idle: 2 * time.Second}
+	db := d.open(t, fences)
+	for setting, want := range map[string]string{"0": "2s", "500ms": "500ms", "1min": "2s"} {
+		_, err := db.ExecContext(t.Context(), "ALTER ROLE postgres SET idle_in_transaction_session_timeout = '"+setting+"'")
+		must(t, err)
+		db, err := sql.Open(d.driver, d.source)
+		must(t, err)
+		must(t, fences.InTx(t.Context(), db, hold(5), func(ctx context.Context, tx *sql.Tx) error {
+			var got string
+			if err := tx.QueryRowContext(ctx, "SHOW idle_in_transaction_session_timeout").Scan(&got); err != nil || got != want {
+				t.Errorf("%s: %s, %v; want %s", setting, got, err, want)
+			}
+			return nil
+		}))
+		must(t, db.Close())
+	}
+}
+
+// After a change of stores, holders of the new one are told that the resource is ahead.
+func TestResourceIsAheadOfTheStore(t *testing.T) {
+	d := sqlite(t)
+	fences := fence.SQL{Dialect: d.dialect}
+	db := d.open(t, fences)
+	l := memory.New()
+	t.Cleanup(func() { _ = l.Close() })
+	lease, err := l.Lock(t.Context(), account)
+	must(t, err)
+	must(t, fences.Enter(t.Context(), db, hold(lease.Fence()+1000)...))
+	stale := new(fence.StaleError)
+	if err := fences.InTx(t.Context(), db, fence.Of(lease), pay(nothing)); !errors.As(err, &stale) || !stale.Ahead {
+		t.Error(err)
+	}
+	must(t, lease.Unlock(t.Context()))
+	if err := fences.InTx(t.Context(), db, fence.Of(lease), pay(nothing)); !errors.As(err, &stale) || stale.Ahead {
+		t.Error(err)
+	}
+}
