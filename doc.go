@@ -41,9 +41,9 @@
 // # Constructors
 //
 // Functions that begin with New, in all packages, send nothing and return no error. If an argument or an option cannot
-// be used, every call fails with an error that matches [ErrInvalid] and names it. A timeout or a pause that is not
-// positive is the default. What opens something, as config.Open does, returns an error. nil for a store, a client or a
-// Locker panics when it is used.
+// be used, every call fails with an error that matches [ErrInvalid] and names it. A timeout or a pause of a store that
+// is not positive is the default. What opens something, as config.Open does, returns an error. nil for a store, a
+// client or a Locker panics when it is used.
 //
 // # Errors
 //
