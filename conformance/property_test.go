@@ -130,6 +130,8 @@ type standing struct {
 	calls *atomic.Int32
 }
 
+func (s standing) Capabilities() backend.Capabilities { return backend.Of(s.Backend) }
+
 func (s standing) wait() {
 	if s.calls.Add(1)%6 == 0 {
 		time.Sleep(10 * time.Second)
