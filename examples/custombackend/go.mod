@@ -73,3 +73,5 @@ replace github.com/golocker/locker/backends/postgreslock => ../../backends/postg
 replace github.com/golocker/locker/backends/etcdlock => ../../backends/etcdlock
 
 replace github.com/golocker/locker/backends/mysqllock => ../../backends/mysqllock
+
+replace github.com/golocker/locker/backends/dynamodblock => ../../backends/dynamodblock
