@@ -20,9 +20,9 @@
 // If the processes of a Store have one [Clock], nobody needs to watch: a lock is free when its length is over on that
 // clock. After a restart of the machine, the length counts from the first attempt of anybody to take the lock.
 //
-// If the answers of the store tell its time, as those of MySQL do, nobody needs to watch either: see [ServerClock]. A
-// lock is free when its length is over, and the skew of the store's clocks. Those who watch it do not wait for the
-// skew.
+// If the answers of the store tell its time, as those of MySQL and of Amazon's S3 and DynamoDB do, nobody needs to
+// watch either: see [ServerClock]. A lock is free when its length is over, and the skew of the store's clocks. Those
+// who watch it do not wait for the skew.
 //
 // On other stores, Lock watches while it waits. A process that calls TryLock now and then watches, too, because a
 // [Backend] remembers the records that it has seen or written, 250,000 at most. But a process that looks once and ends

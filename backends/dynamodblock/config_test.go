@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/dynamodblock"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/configtest"
@@ -62,9 +63,9 @@ func TestFourWays(t *testing.T) {
 	own := record.New(dynamodblock.NewStore(connect(t, endpoint), "locks"), record.Prefix(prefix))
 	defer own.Close()
 	ways := configtest.Ways{
-		URL: "dynamodb://locks?region=" + region + "&endpoint=" + endpoint + "&timeout=10s",
+		URL: "dynamodb://locks?region=" + region + "&endpoint=" + endpoint + "&timeout=10s&clock_skew=3s",
 		YAML: "backend: dynamodb\nttl: 5s\ndynamodb:\n  table: locks\n  region: " + region + "\n  endpoint: " + endpoint +
-			"\n  access_key_id: AKIDFILE\n  secret_access_key: hunter2\n  poll: 500ms\n  timeout: 10s\n",
+			"\n  access_key_id: AKIDFILE\n  secret_access_key: hunter2\n  poll: 500ms\n  timeout: 10s\n  clock_skew: 3s\n",
 		Env: []string{
 			"LOCKER_BACKEND=dynamodb", "LOCKER_DYNAMODB_TABLE=locks", "LOCKER_DYNAMODB_REGION=" + region,
 			"LOCKER_DYNAMODB_ENDPOINT=" + endpoint, "LOCKER_DYNAMODB_ACCESS_KEY_ID=AKIDVAR",
@@ -365,4 +366,23 @@ func TestAServerThatComesBack(t *testing.T) {
 		t.Errorf("token %d after %d", next.Fence(), lease.Fence())
 	}
 	steady.Unlock(t, next)
+}
+
+// The times of a server that is not Amazon's are used if the configuration says by how much its clocks differ.
+func TestClockSkewIsChosen(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]bool{
+		"dynamodb://locks?region=eu-west-1":                          true,
+		"dynamodb://locks?endpoint=http://127.0.0.1:1":               false,
+		"dynamodb://locks?endpoint=http://127.0.0.1:1&clock_skew=2s": true,
+	} {
+		l, err := config.Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of, ok := locker.As[backend.Capable](l); !ok || of.Capabilities().CountsTime != want {
+			t.Errorf("%s: CountsTime is not %v", url, want)
+		}
+		_ = l.Close()
+	}
 }

@@ -19,12 +19,15 @@ package dynamodblock
 import (
 	"context"
 	"errors"
+	"reflect"
 	"sync/atomic"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	lockeraws "github.com/golocker/locker/internal/aws"
 	"github.com/golocker/locker/record"
 )
 
@@ -50,6 +53,24 @@ type Store struct {
 // caller's, with its timeouts and retries.
 func NewStore(client *sdk.Client, table string) *Store { return &Store{client: client, table: table} }
 
+// Skew is by how much the clocks of Amazon's servers may differ, unless [record.ClockSkew] says otherwise.
+const Skew = 5 * time.Second
+
+// ServerClock implements [record.ServerClock]. The time is the Date of an answer. Nobody knows by how much the clocks
+// of servers differ that are not Amazon's.
+func (s *Store) ServerClock() (resolution, skew time.Duration) {
+	o := s.client.Options()
+	amazons := reflect.TypeOf(sdk.NewDefaultEndpointResolverV2())
+	//nolint:staticcheck // A program may still have a resolver of the former kind.
+	if o.BaseEndpoint != nil || o.EndpointResolver != nil || reflect.TypeOf(o.EndpointResolverV2) != amazons {
+		return time.Second, 0
+	}
+	return time.Second, Skew
+}
+
+// telling makes the answer to a request tell the time.
+func telling(o *sdk.Options) { o.HTTPClient = lockeraws.Telling{Sender: o.HTTPClient} }
+
 // Get implements [record.Store]. The read is a strongly consistent one.
 func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
 	if err := s.examine(ctx); err != nil {
@@ -57,7 +78,7 @@ func (s *Store) Get(ctx context.Context, name string) (text []byte, version stri
 	}
 	out, err := s.client.GetItem(ctx, &sdk.GetItemInput{
 		TableName: &s.table, Key: map[string]types.AttributeValue{attrName: keyOf(name)}, ConsistentRead: aws.Bool(true),
-	})
+	}, telling)
 	switch {
 	case err != nil:
 		return nil, "", s.explained(err)
@@ -99,7 +120,7 @@ func (s *Store) put(ctx context.Context, name string, text []byte, in *sdk.PutIt
 	in.Item = map[string]types.AttributeValue{
 		attrName: keyOf(name), attrText: &types.AttributeValueMemberS{Value: version},
 	}
-	_, err = s.client.PutItem(ctx, in)
+	_, err = s.client.PutItem(ctx, in, telling)
 	var refused *types.ConditionalCheckFailedException
 	switch {
 	case errors.As(err, &refused):

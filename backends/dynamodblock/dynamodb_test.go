@@ -20,6 +20,8 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/dynamodblock"
+	lockeraws "github.com/golocker/locker/internal/aws"
+	"github.com/golocker/locker/internal/testing/datetest"
 	"github.com/golocker/locker/internal/testing/dynamotest"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/record"
@@ -262,6 +264,39 @@ func TestTheTableIsExaminedOnce(t *testing.T) {
 		}
 		if got := seen.take(); got["DescribeTable"] != 1 || got["GetItem"] != 3 {
 			t.Errorf("three reads took %v", got)
+		}
+	}
+}
+
+// Processes that look once take locks by the dates of answers.
+func TestDates(t *testing.T) {
+	t.Parallel()
+	s := dynamotest.Start(t)
+	s.Table(t, "locks")
+	datetest.Run(t, func(t testing.TB, via func(lockeraws.Sender) lockeraws.Sender) record.Store {
+		o := connect(t, s.URL()).Options()
+		o.HTTPClient = via(o.HTTPClient)
+		return dynamodblock.NewStore(sdk.New(o), "locks")
+	})
+}
+
+// Only of Amazon's servers it is known by how much their clocks differ.
+func TestSkewOfAmazons(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(o *sdk.Options)
+		want   time.Duration
+	}{
+		"Amazon":   {func(*sdk.Options) {}, dynamodblock.Skew},
+		"endpoint": {func(o *sdk.Options) { o.BaseEndpoint = new(string) }, 0},
+		"resolver": {func(o *sdk.Options) { o.EndpointResolverV2 = struct{ sdk.EndpointResolverV2 }{} }, 0},
+		"former resolver": {func(o *sdk.Options) {
+			o.EndpointResolver = sdk.EndpointResolverFromURL("http://dynamodb:8000") //nolint:staticcheck // programs have it
+		}, 0},
+	} {
+		store := dynamodblock.NewStore(sdk.New(sdk.Options{Region: "eu-west-1"}, c.change), "locks")
+		if resolution, skew := store.ServerClock(); resolution != time.Second || skew != c.want {
+			t.Errorf("%s: %v, %v", name, resolution, skew)
 		}
 	}
 }

@@ -45,6 +45,9 @@ type Config struct {
 	Poll config.Duration `yaml:"poll,omitempty" json:"poll,omitempty"`
 	// Timeout bounds a call, which makes one request or a few; see [record.Timeout]. Zero: [record.DefaultTimeout].
 	Timeout config.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+	// ClockSkew is by how much the clocks of the servers may differ; see [record.ClockSkew]. Zero: [Skew] for Amazon's.
+	// With an endpoint, the times of the servers are then not used.
+	ClockSkew config.Duration `yaml:"clock_skew,omitempty" json:"clock_skew,omitempty"`
 
 	credentials config.Credentials `yaml:"-" json:"-"` // those of the program; nil if there are none
 }
@@ -149,7 +152,8 @@ func (s *Config) open(ctx context.Context, prefix string) (*locker.Client, error
 		return nil, err
 	}
 	return record.New(&owner{NewStore(client, s.Bucket, s.Folder), transport}, record.Prefix(prefix),
-		record.Poll(time.Duration(s.Poll)), record.Timeout(time.Duration(s.Timeout))), nil
+		record.Poll(time.Duration(s.Poll)), record.Timeout(time.Duration(s.Timeout)),
+		record.ClockSkew(time.Duration(s.ClockSkew))), nil
 }
 
 // owner is a Store with connections of its own.

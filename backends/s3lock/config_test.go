@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/s3lock"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/configtest"
@@ -31,10 +32,10 @@ func TestFourWays(t *testing.T) {
 	s := start(t)
 	own := s.lockClient(t)
 	ways := configtest.Ways{
-		URL: s.url("&region=eu-west-1&poll=5s&timeout=2s"),
+		URL: s.url("&region=eu-west-1&poll=5s&timeout=2s&clock_skew=3s"),
 		YAML: "backend: s3\nttl: 5s\ns3:\n  bucket: locks\n  folder: team\n  region: eu-west-1\n" +
 			"  endpoint: " + s.endpoint() + "\n  path_style: true\n  access_key_id: AKIDFILE\n" +
-			"  secret_access_key: hunter2\n  poll: 5s\n  timeout: 2s\n",
+			"  secret_access_key: hunter2\n  poll: 5s\n  timeout: 2s\n  clock_skew: 3s\n",
 		Env: []string{
 			"LOCKER_BACKEND=s3", "LOCKER_S3_BUCKET=locks", "LOCKER_S3_FOLDER=team", "LOCKER_S3_ENDPOINT=" + s.endpoint(),
 			"LOCKER_S3_PATH_STYLE=true", "LOCKER_S3_ACCESS_KEY_ID=AKIDVAR", "LOCKER_S3_SECRET_ACCESS_KEY=hunter2",
@@ -255,5 +256,24 @@ func TestCredentialsOfTheProgram(t *testing.T) {
 	own.AccessKeyID, own.SecretAccessKey = "AKID", "hunter2"
 	if _, err := c.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "s3.access_key_id") {
 		t.Errorf("credentials and a function: %v", err)
+	}
+}
+
+// The times of a server that is not Amazon's are used if the configuration says by how much its clocks differ.
+func TestClockSkewIsChosen(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]bool{
+		"s3://bucket/folder?region=eu-west-1":                          true,
+		"s3://bucket/folder?endpoint=http://127.0.0.1:1":               false,
+		"s3://bucket/folder?endpoint=http://127.0.0.1:1&clock_skew=2s": true,
+	} {
+		l, err := config.Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of, ok := locker.As[backend.Capable](l); !ok || of.Capabilities().CountsTime != want {
+			t.Errorf("%s: CountsTime is not %v", url, want)
+		}
+		_ = l.Close()
 	}
 }

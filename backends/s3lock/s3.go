@@ -21,6 +21,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 
+	lockeraws "github.com/golocker/locker/internal/aws"
 	"github.com/golocker/locker/record"
 )
 
@@ -70,12 +72,28 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Skew is by how much the clocks of Amazon's servers may differ, unless [record.ClockSkew] says otherwise.
+const Skew = 5 * time.Second
+
+// ServerClock implements [record.ServerClock]. The time is the Date of an answer. Nobody knows by how much the clocks
+// of servers differ that are not Amazon's.
+func (s *Store) ServerClock() (resolution, skew time.Duration) {
+	o := s.client.Options()
+	amazons := reflect.TypeOf(sdk.NewDefaultEndpointResolverV2())
+	//nolint:staticcheck // A program may still have a resolver of the former kind.
+	if o.BaseEndpoint != nil || o.EndpointResolver != nil || reflect.TypeOf(o.EndpointResolverV2) != amazons {
+		return time.Second, 0
+	}
+	return time.Second, Skew
+}
+
 // settings are those of each request, whatever the client has.
 func settings(o *sdk.Options) {
 	// The checksums that the SDK adds by default are unknown to some servers, which refuse them or store them as a part
 	// of the text. Requests that require one still have it.
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 	o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+	o.HTTPClient = lockeraws.Telling{Sender: o.HTTPClient}
 }
 
 // maxText bounds what is read of an object. Records are shorter.

@@ -16,6 +16,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/s3lock"
+	"github.com/golocker/locker/internal/aws"
+	"github.com/golocker/locker/internal/testing/datetest"
 	"github.com/golocker/locker/record"
 )
 
@@ -268,5 +271,35 @@ func TestNoVersionIsAConflict(t *testing.T) {
 	}
 	if all, probe := s.requests(); len(all)+probe > 0 {
 		t.Errorf("requests: %v and %d of the probe", all, probe)
+	}
+}
+
+// Processes that look once take locks by the dates of answers, and so of errors such as that there is no object.
+func TestDates(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	datetest.Run(t, func(t testing.TB, via func(aws.Sender) aws.Sender) record.Store {
+		return s.store(t, func(o *sdk.Options) { o.HTTPClient = via(o.HTTPClient) })
+	})
+}
+
+// Only of Amazon's servers it is known by how much their clocks differ.
+func TestSkewOfAmazons(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(o *sdk.Options)
+		want   time.Duration
+	}{
+		"Amazon":   {func(*sdk.Options) {}, s3lock.Skew},
+		"endpoint": {func(o *sdk.Options) { o.BaseEndpoint = new(string) }, 0},
+		"resolver": {func(o *sdk.Options) { o.EndpointResolverV2 = struct{ sdk.EndpointResolverV2 }{} }, 0},
+		"former resolver": {func(o *sdk.Options) {
+			o.EndpointResolver = sdk.EndpointResolverFromURL("http://minio:9000") //nolint:staticcheck // programs have it
+		}, 0},
+	} {
+		store := s3lock.NewStore(sdk.New(sdk.Options{Region: "eu-west-1"}, c.change), bucket, "")
+		if resolution, skew := store.ServerClock(); resolution != time.Second || skew != c.want {
+			t.Errorf("%s: %v, %v", name, resolution, skew)
+		}
 	}
 }

@@ -124,6 +124,28 @@ func (a *Account) Client(t *http.Transport) *http.Client {
 	}
 }
 
+// Sender sends requests. Clients of the SDK have one.
+type Sender interface {
+	Do(r *http.Request) (*http.Response, error)
+}
+
+// Telling is a Sender whose answers tell the time: see [record.ServerClock]. So do errors such as that there is no
+// object. An answer with an Age is one that a cache has kept, and one of a server's failure may be that of a machine
+// between this one and the store.
+type Telling struct{ Sender }
+
+// Do implements Sender.
+func (t Telling) Do(r *http.Request) (*http.Response, error) {
+	answer, err := t.Sender.Do(r)
+	if err != nil || answer.StatusCode >= http.StatusInternalServerError || answer.Header.Get("Age") != "" {
+		return answer, err
+	}
+	if now, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
+		record.Tell(r.Context(), now)
+	}
+	return answer, nil
+}
+
 // leaving is a transport that, when a request was not answered in time, leaves the connections that no request uses,
 // too: the network may have forgotten them all. Otherwise a lock could be lost by renewals that try one after the
 // other. A request that its caller gave up says so only if it had some time, and no other one was answered meanwhile.

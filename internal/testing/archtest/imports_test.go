@@ -159,7 +159,8 @@ var free = []string{"/examples", "/benchmarks", "/internal/testing"}
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/record/recordtest", "/cmd/locker/internal/conform",
 	"/internal/testing/redistest", "/internal/testing/fault", "/internal/testing/contention", "/internal/testing/golden",
-	"/internal/testing/virtual", "/internal/testing/configtest", "/internal/testing/dynamotest",
+	"/internal/testing/virtual", "/internal/testing/configtest", "/internal/testing/datetest",
+	"/internal/testing/dynamotest",
 	"/internal/testing/etcdtest", "/internal/testing/kubetest", "/internal/testing/mariadbtest",
 	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/placestest",
 	"/internal/testing/quorumtest", "/internal/testing/instance", "/internal/testing/oncetest",

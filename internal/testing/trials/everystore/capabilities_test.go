@@ -35,8 +35,8 @@ func TestTableOfCapabilities(t *testing.T) {
 		{"etcd", "etcd://127.0.0.1:1"},
 		{"PostgreSQL", "postgres://127.0.0.1:1/db"},
 		{"NATS", "nats://127.0.0.1:1"},
-		{"S3", "s3://bucket/folder?endpoint=http://127.0.0.1:1"},
-		{"DynamoDB", "dynamodb://table?endpoint=http://127.0.0.1:1"},
+		{"S3", "s3://bucket/folder"},
+		{"DynamoDB", "dynamodb://table"},
 		{"Kubernetes", "kubernetes://namespace?kubeconfig=" + kubeconfig},
 		{"MySQL, MariaDB", "mysql://127.0.0.1:1/db"},
 	}
