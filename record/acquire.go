@@ -77,10 +77,13 @@ func (a *attempt) run(ctx context.Context) (backend.Grant, error) {
 		}
 		known = false
 		own := found.State == held && found.Owner == a.req.Token
-		if own && found.is(a.lock.Nonce) && a.covers(&found.content, found.at) {
+		if own && found.is(a.lock.Nonce) && a.covers(&found.content, found.length(), found.at) {
 			return a.granted(found), nil
 		}
-		if a.left = found.left(); !own && a.left > 0 {
+		// A version whose time was over stays so for an attempt that has written over it, although a clock that is behind
+		// may answer now: an attempt in doubt is undone, and its caller must not acquire with the same token meanwhile.
+		over := a.doubt && found.version == a.over
+		if a.left = found.left(); !own && !over && a.left > 0 {
 			held := found.heldError(a.left)
 			found = a.adopt(ctx, a.name, found)
 			held.Seen = found.watched()

@@ -93,13 +93,11 @@ func (b *Backend) change(
 			c.Over = own.Over
 			written, err := b.write(ctx, name, own.version, &c, &own.content, misses)
 			switch {
-			case err == nil && b.covers(&written.content, written.at):
+			case err == nil && b.covers(&written.content, written.length(), written.at):
 				return written, nil
 			case err == nil: // but others would take the lock too soon
 				own, misses = written, misses+1
 				continue
-			case misses > 0 && own.State == kept:
-				return own, nil // it is released
 			case !errors.Is(err, ErrConflict):
 				return entry{}, err
 			}
@@ -110,14 +108,22 @@ func (b *Backend) change(
 		switch {
 		case err != nil && !errors.Is(err, locker.ErrForeignKey):
 			return entry{}, err
+		case own.State == kept && (err != nil || found.Owner != req.Token):
+			return entry{}, errReleased // and then somebody has taken the lock, whose end was too early
 		case err == nil && found.is(nonce): // its success was reported as a conflict
-			if b.covers(&found.content, found.at) {
+			if b.covers(&found.content, found.length(), found.at) {
 				return found, nil
 			}
 			own, misses = found, misses+1
 			continue
 		case err == nil && follows:
 			return entry{}, errReleased // the same, and others have had the lock since
+		case err == nil && found.State == kept && found.Owner == req.Token:
+			c := next(found) // it may have been released by a write whose answer was lost, or that could not be mended
+			if c.State != kept || b.covers(&found.content, c.length(), found.at) {
+				return entry{}, errReleased
+			}
+			misses++
 		case err == nil:
 			if err = found.owned(req); err != nil && nonce != "" && !known {
 				err = fmt.Errorf("%w: %w", errOthers, err)

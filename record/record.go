@@ -161,7 +161,7 @@ func NewBackend(store Store, opts ...Option) *Backend {
 	if c, ok := store.(ServerClock); ok && b.clock == nil && b.skew >= 0 {
 		b.timing.resolution, b.timing.skew = c.ServerClock()
 		if b.skew > 0 {
-			b.timing.skew = b.skew
+			b.timing.skew = min(b.skew, maxSkew)
 		}
 		if b.timing.resolution <= 0 {
 			b.timing.skew = 0

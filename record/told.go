@@ -82,7 +82,7 @@ func (b *Backend) now() instant {
 		return instant{}
 	}
 	id, now := b.clock.Clock()
-	if len(id) > maxClockID || !utf8.ValidString(id) || now <= 0 || now > latest {
+	if id == storesClock || len(id) > maxClockID || !utf8.ValidString(id) || now <= 0 || now > latest {
 		return instant{}
 	}
 	return instant{id, now}
@@ -110,8 +110,11 @@ func (b *Backend) stamp(c, own *content, misses int) {
 	if t.skew <= 0 || t.last == 0 || misses >= maxMisses || inherits && own.Clock != storesClock {
 		return
 	}
-	slack := max(t.resolution, minSlack)
-	ends := t.last + time.Since(t.asked) + patience(c.length()) + t.resolution + t.skew + slack + time.Millisecond
+	slack, since := max(t.resolution, minSlack), time.Since(t.asked)
+	if c.State == kept { // others may take it before a second write has mended the end
+		since = patience(since)
+	}
+	ends := t.last + since + patience(c.length()) + t.resolution + t.skew + slack + time.Millisecond
 	ends = (ends + t.resolution - 1).Truncate(t.resolution) // others look at times of the store, which are as round
 	c.Clock, c.Ends = storesClock, min(ends.Milliseconds(), maxEnds)
 	if inherits {
@@ -123,21 +126,24 @@ const (
 	// minSlack is for requests whose ways take differently long.
 	minSlack = 100 * time.Millisecond
 
+	// maxSkew keeps ends within what a record can say. Those who look watch it for less.
+	maxSkew = 365 * 24 * time.Hour
+
 	// maxMisses is how many times a record is written whose end is too early.
 	maxMisses = 2
 )
 
-// covers reports whether the owner of a record may rely on it for its length, from before it was sent: whether others
-// take the lock later than that. at is what the answer to that request, or to a later one, has told.
+// covers reports whether the owner of a record may rely on it for a length, from before the request was sent: whether
+// others take the lock later than that. at is what the answer to that request, or to a later one, has told.
 //
 // What stamp believes of the store's time proves nothing. The machine may have stood still since, and its clock with
 // it; or the store's clock was set. The answer was given after the owner began to count. No machine of the store has a
 // clock that is ahead of it by more than the skew and the resolution, now or later.
-func (b *Backend) covers(c *content, at instant) bool {
+func (b *Backend) covers(c *content, length time.Duration, at instant) bool {
 	if c.Clock != storesClock {
 		return true
 	}
-	ends := at.now + b.timing.resolution + b.timing.skew + patience(c.length())
+	ends := at.now + b.timing.resolution + b.timing.skew + patience(length)
 	return at.id == storesClock && c.Ends >= milliseconds(ends)
 }
 

@@ -29,6 +29,7 @@ func TestOneServer(t *testing.T) {
 		"ServerClock":   testServerClock,
 		"Autocommit":    testAutocommit,
 		"Dirty":         testNothingUncommittedIsRead,
+		"Numbered":      testNumbersOfRowsAreNoTimes,
 		"Versions":      testVersionsDoNotComeBack,
 		"MissingTable":  testMissingTable,
 		"Tables":        testTables,

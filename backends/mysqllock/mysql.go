@@ -185,13 +185,16 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 	return newVersion, err
 }
 
+// earliest is a time in 2001. What is smaller is the number of a row, in a table that somebody has given such a column.
+const earliest = 1e15
+
 // rows returns a function that returns how many rows a statement has changed. It tells the time in the answer.
 func rows(ctx context.Context) func(result sql.Result, err error) (int64, error) {
 	return func(result sql.Result, err error) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if now, err := result.LastInsertId(); err == nil && now > 0 {
+		if now, err := result.LastInsertId(); err == nil && now > earliest {
 			record.Tell(ctx, time.UnixMicro(now))
 		}
 		return result.RowsAffected()

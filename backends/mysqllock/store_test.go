@@ -93,6 +93,28 @@ func testAutocommit(t *testing.T, s *mariadbtest.Server) {
 	wantUnavailable(t, "TryLock without autocommit", takes(t, l), "autocommit is off")
 }
 
+// In a table to which somebody has added a column of numbers, the answer to an INSERT has the number of the row. It is
+// no time, so the lock is written again, by an UPDATE.
+func testNumbersOfRowsAreNoTimes(t *testing.T, s *mariadbtest.Server) {
+	db := raw(t, s.Addr(), "")
+	db.SetMaxOpenConns(1) // and so one session, which counts
+	run(t, db, "CREATE TABLE numbered (id BIGINT NOT NULL AUTO_INCREMENT UNIQUE, name VARBINARY(255) NOT NULL "+
+		"PRIMARY KEY, version VARBINARY(32) NOT NULL, record BLOB NOT NULL) ENGINE=InnoDB")
+	b := record.NewBackend(mysqllock.NewStore(db, mysqllock.Table("numbered")))
+	req := backend.Request{Key: "k", Token: backend.NewToken(), TTL: 10 * time.Second}
+	if _, err := b.Acquire(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	var name string
+	var updates int
+	if err := db.QueryRow("SHOW SESSION STATUS LIKE 'Com_update'").Scan(&name, &updates); err != nil || updates != 1 {
+		t.Errorf("%d updates, %v; want 1", updates, err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A version that is rolled back later must not be seen, whatever the isolation level.
 func testNothingUncommittedIsRead(t *testing.T, s *mariadbtest.Server) {
 	db := raw(t, s.Addr(), "?tx_isolation=%27READ-UNCOMMITTED%27")
