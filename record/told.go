@@ -111,6 +111,9 @@ func (b *Backend) stamp(c, own *content, misses int) {
 		return
 	}
 	slack, since := max(t.resolution, minSlack), time.Since(t.asked)
+	if misses > 0 { // a machine that is ahead has answered, and no other one is ahead of it by more
+		slack += t.skew
+	}
 	if c.State == kept { // others may take it before a second write has mended the end
 		since = patience(since)
 	}

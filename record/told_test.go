@@ -22,8 +22,9 @@ const (
 	skew       = 5 * time.Second
 )
 
-// slack is how much later than a watcher those who look once take the lock of a holder that has crashed, at most.
-const slack = 3*resolution + skew
+// slack is how much later than a watcher those who look once take the lock of a holder that has crashed, at most. The
+// skew is in it twice if machines that are further and further ahead have answered.
+const slack = 3*resolution + 2*skew
 
 // service is a store as a client of a service sees it, whose machines tell their time with each answer.
 type service struct {
