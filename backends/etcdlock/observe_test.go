@@ -183,7 +183,7 @@ func watching() int {
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	n := 0
 	for _, stack := range bytes.Split(stacks, []byte("\n\n")) {
-		if bytes.Contains(stack, []byte("etcd.(*watches)")) {
+		if bytes.Contains(stack, []byte("etcdlock.(*watches)")) {
 			n++
 		}
 	}
