@@ -56,7 +56,7 @@ func (s *Store) explain(err error) error {
 	case err == nil, errors.Is(err, record.ErrConflict):
 		return err
 	case number(err) == noTable:
-		what = "make the table by mysql.Migrate, or by this statement:\n" + s.statement()
+		what = "make the table by mysqllock.Migrate, or by this statement:\n" + s.statement()
 	case what == "":
 		return fmt.Errorf("mysql: %w", err)
 	}

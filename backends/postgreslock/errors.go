@@ -38,7 +38,7 @@ const noRight = "42501"
 
 const encodings = "set client_encoding of the user to UTF8 or remove it"
 
-const oldSchema = "the tables of the locks are missing or old: run locker migrate, or call postgres.Migrate"
+const oldSchema = "the tables of the locks are missing or old: run locker migrate, or call postgreslock.Migrate"
 
 const sharedConnection = "behind a PgBouncer that shares connections, set default_query_exec_mode=exec"
 
