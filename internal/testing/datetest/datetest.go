@@ -60,7 +60,7 @@ const (
 	differ = 4 * time.Second // the clocks of the servers
 	skew   = 5 * time.Second
 	ttl    = time.Minute
-	over   = ttl + ttl/100 + 2*skew + differ + 5*time.Second // when the end is over on all clocks, also one of a second write
+	over   = ttl + ttl/100 + 2*skew + differ + 5*time.Second // when each end is over on all clocks, also of a second write
 )
 
 // Run checks that processes that look once take locks by the dates of answers, and only by those that tell the time.
