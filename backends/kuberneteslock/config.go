@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/httpdate"
 	"github.com/golocker/locker/record"
 )
 
@@ -40,6 +42,9 @@ type Config struct {
 	Poll config.Duration `yaml:"poll,omitempty" json:"poll,omitempty"`
 	// Timeout bounds a call, which makes one request or a few; see [record.Timeout]. Zero: [record.DefaultTimeout].
 	Timeout config.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+	// ClockSkew is by how much the clocks of the API servers may differ; see [record.ClockSkew]. Zero: their times are not
+	// used.
+	ClockSkew config.Duration `yaml:"clock_skew,omitempty" json:"clock_skew,omitempty"`
 }
 
 func init() {
@@ -79,7 +84,7 @@ func (s *Config) open(prefix string) (*locker.Client, error) {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	return record.New(own, record.Prefix(prefix), record.Poll(time.Duration(s.Poll)),
-		record.Timeout(time.Duration(s.Timeout))), nil
+		record.Timeout(time.Duration(s.Timeout)), record.ClockSkew(time.Duration(s.ClockSkew))), nil
 }
 
 // store makes a client and a Store that owns it. It sends nothing.
@@ -158,6 +163,7 @@ func newStore(cluster *rest.Config, namespace string) (*Store, error) {
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	c.UserAgent = rest.DefaultKubernetesUserAgent()
 	c.QPS, c.Timeout, c.NextProtos = -1, 0, []string{"http/1.1"}
+	c.Wrap(func(t http.RoundTripper) http.RoundTripper { return dated{t} })
 	connections, err := rest.HTTPClientFor(c)
 	if err != nil {
 		return nil, err
@@ -168,8 +174,24 @@ func newStore(cluster *rest.Config, namespace string) (*Store, error) {
 	}
 	s := NewStore(client{requests, namespace})
 	s.closeIdle = func() { utilnet.CloseIdleConnectionsFor(connections.Transport) }
+	s.dated = true
 	return s, nil
 }
+
+// dated is a transport whose answers tell the time.
+type dated struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (d dated) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := d.RoundTripper.RoundTrip(r)
+	if err == nil {
+		httpdate.Tell(r, answer)
+	}
+	return answer, err
+}
+
+// WrappedRoundTripper returns the transport within, for those who close its idle connections.
+func (d dated) WrappedRoundTripper() http.RoundTripper { return d.RoundTripper }
 
 // client implements Leases. That of client-go's package typed/coordination/v1 knows the types of all API groups, and
 // more than doubles the packages that a program has to compile.

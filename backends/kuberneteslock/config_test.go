@@ -37,12 +37,13 @@ func TestFourWays(t *testing.T) {
 	own := record.New(store, record.Prefix(prefix))
 	t.Cleanup(func() { _ = own.Close() })
 	ways := configtest.Ways{
-		URL: "kubernetes://locks?kubeconfig=" + kubeconfig + "&context=test&poll=50ms&timeout=10s",
+		URL: "kubernetes://locks?kubeconfig=" + kubeconfig + "&context=test&poll=50ms&timeout=10s&clock_skew=5s",
 		YAML: "backend: kubernetes\nttl: 5s\nkubernetes:\n  namespace: locks\n  kubeconfig: " + kubeconfig +
-			"\n  context: test\n  poll: 50ms\n  timeout: 10s\n",
+			"\n  context: test\n  poll: 50ms\n  timeout: 10s\n  clock_skew: 5s\n",
 		Env: []string{
 			"LOCKER_BACKEND=kubernetes", "LOCKER_KUBERNETES_KUBECONFIG=" + kubeconfig, "LOCKER_KUBERNETES_POLL=50ms",
 			"LOCKER_KUBERNETES_CONTEXT=test", "LOCKER_KUBERNETES_NAMESPACE=locks", "LOCKER_KUBERNETES_TIMEOUT=10s",
+			"LOCKER_KUBERNETES_CLOCK_SKEW=5s",
 		},
 	}.SameLocks(t, byDefault, own)
 	if _, err := ways["file"].TryLock(t.Context(), "k", locker.TTL(time.Minute)); err != nil {
@@ -55,7 +56,7 @@ func TestFourWays(t *testing.T) {
 
 func TestTexts(t *testing.T) {
 	configtest.Texts(t, map[string]string{
-		"kubernetes://": "", "kubernetes://locks?context=test&kubeconfig=%2Fpath&poll=50ms&timeout=10s": "",
+		"kubernetes://": "", "kubernetes://locks?clock_skew=5s&context=test&kubeconfig=%2Fpath&poll=50ms&timeout=10s": "",
 	})
 }
 

@@ -2,6 +2,7 @@ package kuberneteslock_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"testing"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/golocker/locker/backends/kuberneteslock"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/aws"
+	"github.com/golocker/locker/internal/testing/datetest"
 	"github.com/golocker/locker/internal/testing/kubetest"
 	"github.com/golocker/locker/record"
 	"github.com/golocker/locker/record/recordtest"
@@ -135,4 +138,58 @@ func TestRulesOfStores(t *testing.T) {
 		t.Cleanup(func() { _ = s.Close() })
 		return s, kubeconfig
 	})
+}
+
+// wire sends requests by a client.
+type wire struct{ http.RoundTripper }
+
+// Do implements aws.Sender.
+func (w wire) Do(r *http.Request) (*http.Response, error) { return w.RoundTrip(r) }
+
+// sender is the transport of a client.
+type sender struct{ aws.Sender }
+
+// RoundTrip implements http.RoundTripper. An answer that a server has failed says that the request is to be repeated.
+func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := s.Do(r)
+	if err == nil && answer.StatusCode >= http.StatusInternalServerError {
+		answer.Header.Set("Retry-After", "0")
+	}
+	return answer, err
+}
+
+// Processes that look once take locks by the dates of answers, and so of errors such as that there is no Lease.
+func TestDates(t *testing.T) {
+	t.Parallel()
+	kubeconfig := kubetest.Start(t).Kubeconfig("")
+	datetest.Run(t, func(t testing.TB, via func(aws.Sender) aws.Sender) record.Store {
+		s, err := kuberneteslock.OpenVia(&kuberneteslock.Config{Kubeconfig: kubeconfig},
+			func(connections http.RoundTripper) http.RoundTripper { return sender{via(wire{connections})} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
+}
+
+// The times of API servers are not used unless the user says by how much they differ, and never by a client that does
+// not show them.
+func TestClockIsChosen(t *testing.T) {
+	t.Parallel()
+	s := kubetest.Start(t)
+	store := open(t, s)
+	defer store.Close()
+	for name, c := range map[string]struct {
+		store *kuberneteslock.Store
+		opts  []record.Option
+		want  bool
+	}{
+		"by default":            {store, nil, false},
+		"with a skew":           {store, []record.Option{record.ClockSkew(time.Second)}, true},
+		"a client of one's own": {kuberneteslock.NewStore(nil), []record.Option{record.ClockSkew(time.Second)}, false},
+	} {
+		if got := record.NewBackend(c.store, c.opts...).Capabilities().CountsTime; got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }

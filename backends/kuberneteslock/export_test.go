@@ -1,5 +1,7 @@
 package kuberneteslock
 
+import "net/http"
+
 // Annotation has the text of the record.
 const Annotation = annotation
 
@@ -11,6 +13,16 @@ var ObjectName = objectName
 
 // Open returns the store of a configuration.
 func Open(s *Config) (*Store, error) { return s.store() }
+
+// OpenVia returns the store of a configuration, whose requests go through what wrap returns.
+func OpenVia(s *Config, wrap func(http.RoundTripper) http.RoundTripper) (*Store, error) {
+	cluster, namespace, err := s.cluster()
+	if err != nil {
+		return nil, err
+	}
+	cluster.Wrap(wrap)
+	return newStore(cluster, namespace)
+}
 
 // OpenInPod returns the store of a pod that finds its service account in dir.
 func OpenInPod(dir, namespace string) (*Store, error) {

@@ -33,6 +33,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,6 +59,7 @@ type Leases interface {
 type Store struct {
 	leases    Leases
 	closeIdle func()        // closes the connections that no request uses
+	dated     bool          // answers tell the time
 	calls     chan struct{} // has an element for each call in progress
 }
 
@@ -73,6 +75,15 @@ func NewStore(leases Leases) *Store {
 func (s *Store) Close() error {
 	s.closeIdle()
 	return nil
+}
+
+// ServerClock implements [record.ServerClock]. The time is the Date of an answer, if the Store is of a configuration:
+// the answers to a client of a program's own are not seen. Nobody knows by how much the clocks of API servers differ.
+func (s *Store) ServerClock() (resolution, skew time.Duration) {
+	if !s.dated {
+		return 0, 0
+	}
+	return time.Second, 0
 }
 
 // Get implements [record.Store].

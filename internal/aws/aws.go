@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/httpdate"
 	"github.com/golocker/locker/record"
 )
 
@@ -129,21 +130,16 @@ type Sender interface {
 	Do(r *http.Request) (*http.Response, error)
 }
 
-// Telling is a Sender whose answers tell the time: see [record.ServerClock]. So do errors such as that there is no
-// object. An answer with an Age is one that a cache has kept, and one of a server's failure may be that of a machine
-// between this one and the store.
+// Telling is a Sender whose answers tell the time.
 type Telling struct{ Sender }
 
 // Do implements Sender.
 func (t Telling) Do(r *http.Request) (*http.Response, error) {
 	answer, err := t.Sender.Do(r)
-	if err != nil || answer.StatusCode >= http.StatusInternalServerError || answer.Header.Get("Age") != "" {
-		return answer, err
+	if err == nil {
+		httpdate.Tell(r, answer)
 	}
-	if now, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
-		record.Tell(r.Context(), now)
-	}
-	return answer, nil
+	return answer, err
 }
 
 // leaving is a transport that, when a request was not answered in time, leaves the connections that no request uses,
