@@ -17,6 +17,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/core/label"
+	"github.com/golocker/locker/internal/redis/servers"
 	"github.com/golocker/locker/middleware/logging"
 	"github.com/golocker/locker/middleware/retry"
 	"github.com/golocker/locker/single"
@@ -467,6 +468,7 @@ type onRedis interface {
 	guard() Duration
 	logins() []loginSettings
 	use(logger *slog.Logger, credentials Credentials)
+	deploy(ctx context.Context) (*servers.Deployment, error) // without Prefix and TTL
 }
 
 // logger returns the logger for a look at the servers, or nil.
@@ -484,19 +486,22 @@ func (c *Config) prefix() string {
 	return *c.Prefix
 }
 
-// Deployment validates c, reads the files that it names, and opens a driver for each of its servers. It sends nothing
-// to the servers. The caller closes the Deployment.
-func (c *Config) Deployment(ctx context.Context) (*Deployment, error) {
+func init() {
+	servers.Of = func(ctx context.Context, c any) (*servers.Deployment, error) { return c.(*Config).deployment(ctx) }
+}
+
+// deployment is [servers.Of].
+func (c *Config) deployment(ctx context.Context) (*servers.Deployment, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	own, d, k := c.opening(), new(Deployment), backend(c.Backend)
+	own, d, k := c.opening(), new(servers.Deployment), backend(c.Backend)
 	if err := own.readFiles(k); err != nil {
 		return nil, err
 	}
-	if k.Deployment != nil {
+	if k.onRedis != nil {
 		var err error
-		if d, err = k.Deployment(ctx, own); err != nil {
+		if d, err = k.onRedis(own).deploy(ctx); err != nil {
 			return nil, err
 		}
 	}

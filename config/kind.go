@@ -56,9 +56,6 @@ type Kind[S any] struct {
 	// Logger puts the logger of [Config.Logger] into s, for Open, which uses it for warnings about the servers. It is
 	// called before Open, and only if servers are to be looked at. If it is nil, nothing is called.
 	Logger func(s *S, l *slog.Logger)
-	// Deployment returns the Redis servers behind the locks, for tools that look at them. Prefix and TTL are filled in
-	// by the caller. Nil: there are none.
-	Deployment func(ctx context.Context, s *S) (*Deployment, error)
 }
 
 // Location is what a URL says between its user and its parameters.
@@ -144,9 +141,6 @@ func register[S any](name string, b Kind[S], in func(c *Config) *S) {
 	}
 	if b.Logger != nil {
 		k.Logger = func(c *Config, l *slog.Logger) { b.Logger(in(c), l) }
-	}
-	if b.Deployment != nil {
-		k.Deployment = func(ctx context.Context, c *Config) (*Deployment, error) { return b.Deployment(ctx, in(c)) }
 	}
 	registry.Lock()
 	defer registry.Unlock()

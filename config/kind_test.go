@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/redis/servers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -123,7 +124,7 @@ func TestABackendFromOutside(t *testing.T) {
 		steady.Unlock(t, lease)
 		closeLater(t, l)
 
-		d, err := c.Deployment(t.Context())
+		d, err := servers.Of(t.Context(), c)
 		require.NoError(t, err, name)
 		assert.Empty(t, d.Servers)
 	}
@@ -490,7 +491,7 @@ func TestFilesOfABackendFromOutside(t *testing.T) {
 	wrong := []string{"config: xvault.password_file: file not found: ", "config: xvault.tls.ca_file: no PEM certificate"}
 	_, err = c.Open(t.Context())
 	complains(t, err, wrong...)
-	_, err = c.Deployment(t.Context())
+	_, err = servers.Of(t.Context(), &c)
 	complains(t, err, wrong...)
 
 	var none *config.TLS

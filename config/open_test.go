@@ -16,6 +16,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redis/servers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
@@ -242,7 +243,7 @@ func TestGuard(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrUnavailable)
 		require.ErrorContains(t, err, "rests for another")
 
-		d, err := cfg.Deployment(t.Context())
+		d, err := servers.Of(t.Context(), cfg)
 		require.NoError(t, err)
 		assert.Equal(t, 30*time.Second, d.Guard)
 		require.NoError(t, d.Bootstrap(t.Context()))
@@ -257,7 +258,7 @@ func TestBootstrapNeedsAGuard(t *testing.T) {
 	for _, url := range []string{"redis://h", "redlock://h,i,j", "memory:"} {
 		cfg, err := config.Parse(url)
 		require.NoError(t, err)
-		d, err := cfg.Deployment(t.Context())
+		d, err := servers.Of(t.Context(), cfg)
 		require.NoError(t, err)
 		assert.ErrorIs(t, d.Bootstrap(t.Context()), locker.ErrInvalid)
 		require.NoError(t, d.Close())

@@ -13,7 +13,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/redlock"
+	"github.com/golocker/locker/internal/redis/servers"
 	"github.com/golocker/locker/single"
 )
 
@@ -24,7 +24,7 @@ func init() {
 			"valkey+sentinel", "valkeys+sentinel", "valkey+cluster", "valkeys+cluster",
 		},
 		Parse: (*Redis).parse, Format: (*Redis).format, Check: (*Redis).check,
-		Open: openRedis, Deployment: deployRedis,
+		Open: openRedis,
 	}, func(c *Config) *Redis { return &c.Redis })
 }
 
@@ -162,7 +162,7 @@ func (r *Redis) address() (network, addr string, err error) {
 
 // open reads the files that r names and opens its driver. The server's name is its address. path returns the path of a
 // setting, for errors.
-func (r *Redis) open(ctx context.Context, path func(name string) string) (s Server, problems []error) {
+func (r *Redis) open(ctx context.Context, path func(name string) string) (s servers.Server, problems []error) {
 	report := func(name string, err error) {
 		if err != nil {
 			problems = append(problems, fmt.Errorf("config: %s: %w", path(name), err))
@@ -172,7 +172,7 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (s Serv
 	credentials := r.login(path, report)
 	encryption := r.TLS.open(dial.Addr, path, r.logger, report)
 	if problems != nil {
-		return Server{}, problems
+		return servers.Server{}, problems
 	}
 	dial.Timeout = time.Duration(r.Timeout)
 	if encryption != nil {
@@ -189,9 +189,9 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (s Serv
 	d, err := drivers.Open(ctx, r.Driver, c)
 	report("driver", err)
 	if err != nil {
-		return Server{}, problems
+		return servers.Server{}, problems
 	}
-	return Server{Name: name, Username: r.Username, Driver: d, Dial: dial}, nil
+	return servers.Server{Name: name, Username: r.Username, Driver: d, Dial: dial}, nil
 }
 
 // target returns where the server is, and its name in messages: its address, the name of the master, or the addresses
@@ -213,7 +213,7 @@ func (r *Redis) target(path func(name string) string, report Report) (c drivers.
 }
 
 // server is open for the one server of a Config.
-func (r *Redis) server(ctx context.Context) (Server, error) {
+func (r *Redis) server(ctx context.Context) (servers.Server, error) {
 	s, problems := r.open(ctx, func(name string) string { return "redis." + name })
 	return s, errors.Join(problems...)
 }
@@ -240,14 +240,14 @@ func openRedis(ctx context.Context, r *Redis, prefix string) (*locker.Client, er
 
 var errClusterReplicas = errors.New("WAIT is not supported behind a cluster: remove it")
 
-func deployRedis(ctx context.Context, r *Redis) (*Deployment, error) {
+func (r *Redis) deploy(ctx context.Context) (*servers.Deployment, error) {
 	s, err := r.server(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &Deployment{
+	return &servers.Deployment{
 		Guard: time.Duration(r.Guard), Timeout: r.Timeout.or(drivers.DefaultTimeout),
-		Replicas: r.Replicas, Servers: []Server{s},
+		Replicas: r.Replicas, Servers: []servers.Server{s},
 	}, nil
 }
 
@@ -450,55 +450,4 @@ func (s *Sentinel) format(db *int) Location {
 // identity returns a text that is the same for the same deployment.
 func (s *Sentinel) identity() string {
 	return "sentinel:" + s.Addrs.format(sentinelPort) + "/" + s.Master
-}
-
-// Deployment has the servers of a Config one by one, with all defaults filled in. It is for tools that examine the
-// servers. Programs that take locks use Open.
-type Deployment struct {
-	Redlock bool          // the servers are the nodes of a quorum
-	Guard   time.Duration // the longest TTL of all locks; 0: there is no restart guard
-	// Replicas is how many replicas have to confirm a lock. With 0, none has to.
-	Replicas int
-	Prefix   string        // of all keys
-	TTL      time.Duration // of locks without a TTL of their own
-	Timeout  time.Duration // of one exchange
-	Budget   time.Duration // of one operation on a Redlock
-	Servers  []Server      // none if the backend has no Redis servers
-}
-
-// Server is one Redis server.
-type Server struct {
-	Name     string // its name in errors
-	Username string
-	Driver   drivers.Driver
-	Dial     drivers.Config // how to connect without the driver; has neither user nor password
-}
-
-// Close closes the drivers.
-func (d *Deployment) Close() error {
-	var errs []error
-	for _, s := range d.Servers {
-		errs = append(errs, s.Driver.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// Bootstrap says that the servers have forgotten no lock that may still be held, because they are new, for example.
-// With a restart guard they then grant locks at once; see redlock.Bootstrap. Without a guard, the error matches
-// locker.ErrInvalid.
-func (d *Deployment) Bootstrap(ctx context.Context) error {
-	var ds []drivers.Driver
-	var names []string
-	for _, s := range d.Servers {
-		ds, names = append(ds, s.Driver), append(names, s.Name)
-	}
-	if d.Redlock {
-		return redlock.Bootstrap(ctx, ds, redlock.Prefix(d.Prefix), redlock.Names(names...), redlock.Timeout(d.Timeout),
-			redlock.Guard(d.Guard))
-	}
-	if len(ds) != 1 {
-		return fmt.Errorf("%w: there is no Redis server", locker.ErrInvalid)
-	}
-	return single.Bootstrap(ctx, ds[0], single.Prefix(d.Prefix), single.Name(names[0]), single.Timeout(d.Timeout),
-		single.Guard(d.Guard))
 }

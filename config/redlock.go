@@ -15,6 +15,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redis/servers"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -62,7 +63,7 @@ func init() {
 	register("redlock", Kind[Redlock]{
 		Schemes: []string{"redlocks"},
 		Parse:   (*Redlock).parse, Format: (*Redlock).format, Check: (*Redlock).check,
-		Open: openRedlock, Deployment: deployRedlock,
+		Open: openRedlock,
 	}, func(c *Config) *Redlock { return &c.Redlock })
 }
 
@@ -232,7 +233,7 @@ func identity(addr string) string {
 
 // openRedlock opens the drivers of all nodes and puts a Client on them, or leaves nothing open.
 func openRedlock(ctx context.Context, r *Redlock, prefix string) (*locker.Client, error) {
-	d, err := deployRedlock(ctx, r)
+	d, err := r.deploy(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -258,11 +259,11 @@ func (r *Redlock) warn() {
 	}
 }
 
-// deployRedlock opens the drivers of all nodes, or leaves nothing open.
-func deployRedlock(ctx context.Context, r *Redlock) (*Deployment, error) {
-	servers, problems := r.openServers(ctx)
-	d := &Deployment{
-		Redlock: true, Servers: servers, Guard: time.Duration(r.Guard),
+// deploy opens the drivers of all nodes, or leaves nothing open.
+func (r *Redlock) deploy(ctx context.Context) (*servers.Deployment, error) {
+	nodes, problems := r.openServers(ctx)
+	d := &servers.Deployment{
+		Redlock: true, Servers: nodes, Guard: time.Duration(r.Guard),
 		Timeout: r.Timeout.or(drivers.DefaultTimeout), Budget: r.Budget.or(redlock.DefaultBudget),
 	}
 	if problems != nil {
@@ -273,7 +274,7 @@ func deployRedlock(ctx context.Context, r *Redlock) (*Deployment, error) {
 }
 
 // openServers opens the drivers of all nodes that are configured correctly.
-func (r *Redlock) openServers(ctx context.Context) (servers []Server, problems []error) {
+func (r *Redlock) openServers(ctx context.Context) (nodes []servers.Server, problems []error) {
 	said := make(map[string]bool) // a bad file of the section is reported once, not for every node
 	for i := range r.Nodes {
 		s, errs := r.server(i).open(ctx, func(name string) string { return "redlock." + r.path(i, name) })
@@ -285,10 +286,10 @@ func (r *Redlock) openServers(ctx context.Context) (servers []Server, problems [
 		}
 		if errs == nil {
 			s.Name = r.name(i)
-			servers = append(servers, s)
+			nodes = append(nodes, s)
 		}
 	}
-	return servers, problems
+	return nodes, problems
 }
 
 // parse takes the nodes and the number of the database from a URL.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/redis/servers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
 )
@@ -57,12 +58,12 @@ func TestTLSFilesThatCannotBeUsedAreExplained(t *testing.T) {
 	} {
 		c, err := config.Parse("rediss://h?" + query)
 		require.NoError(t, err)
-		_, err = c.Deployment(t.Context())
+		_, err = servers.Of(t.Context(), c)
 		complains(t, err, want)
 	}
 	c, err := config.Parse("rediss://h?" + of(good, goodKey) + "&tls_ca_file=" + file("bundle", old, a.PEM()))
 	require.NoError(t, err)
-	d, err := c.Deployment(t.Context())
+	d, err := servers.Of(t.Context(), c)
 	require.NoError(t, err, "one of the authorities is not expired")
 	require.NoError(t, d.Close())
 }
@@ -95,7 +96,7 @@ func TestMinVersionOfANode(t *testing.T) {
 	c, err := config.Load(file(t, "backend: redlock", "redlock:", "  driver: xrecorder", "  tls: {min_version: 1.3}",
 		"  nodes: [{addr: a, tls: {server_name: n}}]"))
 	require.NoError(t, err)
-	d, err := c.Deployment(t.Context())
+	d, err := servers.Of(t.Context(), c)
 	require.NoError(t, err)
 	defer d.Close()
 	assert.Equal(t, "n", d.Servers[0].Dial.TLS.ServerName)
@@ -115,7 +116,7 @@ func TestFilesThatCannotBeReadAgainAreLogged(t *testing.T) {
 	c := config.Config{Backend: "redis", Logger: slog.New(slog.NewTextHandler(&log, nil)), Redis: config.Redis{
 		Addr: "h", PasswordFile: pw, TLS: &config.TLS{CAFile: ca, CertFile: certFile, KeyFile: keyFile},
 	}}
-	d, err := c.Deployment(t.Context())
+	d, err := servers.Of(t.Context(), &c)
 	require.NoError(t, err)
 	defer d.Close()
 	dial := d.Servers[0].Dial

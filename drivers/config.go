@@ -121,9 +121,9 @@ func (c Config) At(addr string) Config {
 	return c
 }
 
-// AtSentinel returns a Config for the sentinel at addr, with the credentials and the TLS of c.Sentinel, which must not
+// atSentinel returns a Config for the sentinel at addr, with the credentials and the TLS of c.Sentinel, which must not
 // be nil.
-func (c Config) AtSentinel(addr string) Config {
+func (c Config) atSentinel(addr string) Config {
 	s := c.Sentinel
 	c = c.At(addr)
 	c.Username, c.Password, c.Credentials, c.DB = s.Username, s.Password, s.Credentials, 0

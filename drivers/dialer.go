@@ -38,8 +38,8 @@ func NewDialer(cfg Config) *Dialer {
 			Master:  cfg.Sentinel.Master,
 			Addrs:   cfg.Sentinel.Addrs,
 			Timeout: cfg.timeout(),
-			Dial:    func(ctx context.Context, addr string) (net.Conn, error) { return cfg.AtSentinel(addr).Dial(ctx) },
-			Login:   func(ctx context.Context) (string, string, error) { return cfg.AtSentinel("").Login(ctx) },
+			Dial:    func(ctx context.Context, addr string) (net.Conn, error) { return cfg.atSentinel(addr).Dial(ctx) },
+			Login:   func(ctx context.Context) (string, string, error) { return cfg.atSentinel("").Login(ctx) },
 			Refusal: func(text string) sentinel.Refusal { return ServerError(text) },
 			Moved:   func() { d.leave(func(of string) bool { return of != d.follower.Master() }) },
 		})

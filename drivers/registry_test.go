@@ -161,13 +161,13 @@ func TestServersOfADeployment(t *testing.T) {
 	}
 	assert.Equal(t, Config{Network: "tcp", Addr: "a:1", Username: "u", Password: "p", DB: 3, Timeout: 7}, c.At("a:1"))
 	assert.Equal(t, Config{Network: "tcp", Addr: "s:1", Username: "su", Password: "sp", Timeout: 7},
-		c.AtSentinel("s:1"))
+		c.atSentinel("s:1"))
 	assert.Equal(t, "u", c.Username, "c itself is unchanged")
 	c.Credentials = func(context.Context) (string, string, error) { return "u", "p", nil }
 	c.GetTLS = func() *tls.Config { return new(tls.Config) }
-	username, _, err := c.AtSentinel("s:1").Login(t.Context())
+	username, _, err := c.atSentinel("s:1").Login(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "su", username, "the sentinels do not learn the password of the master")
-	assert.Nil(t, c.AtSentinel("s:1").GetTLS)
+	assert.Nil(t, c.atSentinel("s:1").GetTLS)
 	assert.Equal(t, Config{Network: "tcp", Addr: "a:1"}, Config{Cluster: []string{"b:1"}}.At("a:1"))
 }

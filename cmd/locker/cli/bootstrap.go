@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker/cmd/locker/internal/exit"
-	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/redis/servers"
 )
 
 func bootstrapCommand(a *app) *cobra.Command {
@@ -71,7 +71,7 @@ func (a *app) bootstrap(ctx context.Context, yes bool) error {
 }
 
 // confirmNew asks whether the servers are new.
-func (a *app) confirmNew(names []string, d *config.Deployment) error {
+func (a *app) confirmNew(names []string, d *servers.Deployment) error {
 	nobody := exit.Usagef("there is no terminal for the confirmation: use --yes if no program can hold a lock")
 	if !isTerminal(a.stdin) {
 		return nobody

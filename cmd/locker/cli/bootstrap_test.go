@@ -15,7 +15,7 @@ import (
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	s, one := server(t, durable...)
-	ss, three := servers(t, 3)
+	ss, three := nodes(t, 3)
 	for url, name := range map[string]string{one: s.Addr(), three: ss[2].Addr()} {
 		env := []string{"LOCKER_URL=" + url + "?guard=1m&ttl=10s", "LOCKER_REDLOCK_BUDGET=20s"}
 		locked := func(code int, want string, args ...string) {

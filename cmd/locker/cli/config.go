@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redis/servers"
 )
 
 // A configuration may be shared with programs that use OpenTelemetry. This command has no OpenTelemetry SDK, so it
@@ -62,7 +63,7 @@ func (a *app) configCheck(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.Deployment(ctx) // reads the files and contacts no server
+	d, err := servers.Of(ctx, c) // reads the files and contacts no server
 	if err != nil {
 		return exit.With(exit.Config, err, "")
 	}
@@ -98,7 +99,7 @@ func (a *app) configPrint() error {
 }
 
 // unfit returns a warning if a Redlock has nodes that sentinels manage, fewer than three nodes or an even number.
-func unfit(d *config.Deployment) string {
+func unfit(d *servers.Deployment) string {
 	for _, s := range d.Servers {
 		if d.Redlock && s.Dial.Topology() == drivers.SentinelMaster {
 			return "redlock.nodes: " + s.Name + " is managed by sentinels: a replica that they promote may have forgotten " +

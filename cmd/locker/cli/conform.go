@@ -22,6 +22,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redis/servers"
 )
 
 func conformCommand(a *app) *cobra.Command {
@@ -62,7 +63,7 @@ func (a *app) conform(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.Deployment(ctx)
+	d, err := servers.Of(ctx, c)
 	if err != nil {
 		return exit.With(exit.Config, err, "")
 	}
@@ -127,7 +128,7 @@ func (a *app) tryOnce(ctx context.Context, c *config.Config) error {
 }
 
 // runSuite runs the suites under prefix and ends the process. It returns if they cannot begin.
-func runSuite(ctx context.Context, c *config.Config, d *config.Deployment, prefix string) error {
+func runSuite(ctx context.Context, c *config.Config, d *servers.Deployment, prefix string) error {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // each of the many clients of a Redlock would log the same warnings
 	of := func(store int) string { return fmt.Sprintf("%s%d:", prefix, store) }
 	tested := conform.Deployment{
@@ -135,7 +136,7 @@ func runSuite(ctx context.Context, c *config.Config, d *config.Deployment, prefi
 	}
 	if len(d.Servers) > 0 {
 		tested.Delete = func(store int, key string) error {
-			return eachServer(d, func(s config.Server) error {
+			return eachServer(d, func(s servers.Server) error {
 				_, err := s.Driver.Do(ctx, drivers.Command{"DEL", of(store) + key})
 				return err
 			})
@@ -189,10 +190,10 @@ func (a *app) printResults(results []conform.Result) error {
 }
 
 // sweep deletes all keys that begin with prefix, also inside a hash tag.
-func sweep(ctx context.Context, d *config.Deployment, prefix string) {
+func sweep(ctx context.Context, d *servers.Deployment, prefix string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = eachServer(d, func(s config.Server) error {
+	_ = eachServer(d, func(s servers.Server) error {
 		for cursor := "0"; ; {
 			replies, err := s.Driver.Do(ctx,
 				drivers.Command{"SCAN", cursor, "MATCH", "*" + escaped(prefix) + "*", "COUNT", "1000"})
@@ -228,7 +229,7 @@ func escaped(text string) string {
 }
 
 // eachServer calls f for all servers concurrently and returns one of the errors.
-func eachServer(d *config.Deployment, f func(config.Server) error) error {
+func eachServer(d *servers.Deployment, f func(servers.Server) error) error {
 	errs := make(chan error, len(d.Servers))
 	var wg sync.WaitGroup
 	for _, s := range d.Servers {

@@ -18,6 +18,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/redis/servers"
 )
 
 func doctorCommand(a *app) *cobra.Command {
@@ -168,12 +169,12 @@ func (a *app) examineStore(ctx context.Context, why error) (doctor.Report, error
 var errNoRedis = errors.New("have no Redis server")
 
 // deployment opens a driver for each of the configured servers.
-func (a *app) deployment(ctx context.Context) (*config.Deployment, error) {
+func (a *app) deployment(ctx context.Context) (*servers.Deployment, error) {
 	c, err := a.config()
 	if err != nil {
 		return nil, err
 	}
-	d, err := c.Deployment(ctx)
+	d, err := servers.Of(ctx, c)
 	if err != nil {
 		return nil, exit.With(exit.Config, err, "")
 	}
@@ -255,7 +256,7 @@ func (a *app) afterRestart(ctx context.Context, node string, longest time.Durati
 	for _, s := range d.Servers {
 		names = append(names, s.Name)
 	}
-	i := slices.IndexFunc(d.Servers, func(s config.Server) bool { return s.Name == node || s.Dial.Addr == node })
+	i := slices.IndexFunc(d.Servers, func(s servers.Server) bool { return s.Name == node || s.Dial.Addr == node })
 	switch {
 	case i < 0:
 		return exit.Usagef("--after-restart: %q is none of the configured servers: give one of %s", node,

@@ -24,8 +24,8 @@ import (
 	"github.com/golocker/locker/internal/testing/steady"
 )
 
-// servers starts n servers and returns the URL of a Redlock on them.
-func servers(t *testing.T, n int) (ss []*redistest.Server, url string) {
+// nodes starts n servers and returns the URL of a Redlock on them.
+func nodes(t *testing.T, n int) (ss []*redistest.Server, url string) {
 	t.Helper()
 	var addrs []string
 	for range n {
@@ -56,7 +56,7 @@ func decode[T any](t *testing.T, text string) (v T) {
 func TestInspectAndRelease(t *testing.T) {
 	t.Parallel()
 	_, one := server(t)
-	_, three := servers(t, 3)
+	_, three := nodes(t, 3)
 	for _, url := range []string{one, three} {
 		env := []string{"LOCKER_URL=" + url}
 		code, out, _ := call(env, "inspect", "k")
@@ -123,7 +123,7 @@ func TestInspectOfSeveralLocks(t *testing.T) {
 
 func TestInspectWhenNodesHang(t *testing.T) {
 	t.Parallel()
-	ss, url := servers(t, 3)
+	ss, url := nodes(t, 3)
 	env := []string{"LOCKER_URL=" + url + "?budget=2s"}
 	lease := heldBy(t, url, "k")
 	for _, s := range ss { // a majority has granted the lock, and the other nodes follow
@@ -207,7 +207,7 @@ func TestWatch(t *testing.T) {
 
 func TestDoctorForMonitors(t *testing.T) {
 	t.Parallel()
-	ss, url := servers(t, 5)
+	ss, url := nodes(t, 5)
 	doubled := url[:strings.LastIndex(url, ",")] + ",localhost" + ss[0].Addr()[strings.LastIndex(ss[0].Addr(), ":"):]
 	wait := "?budget=1m&ttl=10m" // so that the test passes on a busy machine
 	code, out, stderr := callAgain([]string{"LOCKER_URL=" + url + wait}, "doctor")

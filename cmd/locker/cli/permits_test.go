@@ -100,7 +100,7 @@ func TestWatchOfPermits(t *testing.T) {
 func TestReleaseOfAPermit(t *testing.T) {
 	t.Parallel()
 	_, one := server(t)
-	_, three := servers(t, 3)
+	_, three := nodes(t, 3)
 	for _, url := range []string{one, three} {
 		env := []string{"LOCKER_URL=" + url}
 		release := func(args ...string) (code int, stdout, stderr string) {

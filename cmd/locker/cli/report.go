@@ -10,6 +10,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redis/servers"
 )
 
 // explain returns the text of e, a line for each error that it joins, and what to do next. It may contact the server,
@@ -62,7 +63,7 @@ func (a *app) diagnosis(err error) string {
 		return exit.Diagnosis
 	}
 	ctx := context.Background()
-	d, openErr := a.used.Deployment(ctx)
+	d, openErr := servers.Of(ctx, a.used)
 	if openErr != nil || len(d.Servers) != 1 {
 		return exit.Diagnosis
 	}

@@ -24,7 +24,7 @@ func theMinuteIsYoung(t *testing.T) {
 func TestCommandRunsOncePerTick(t *testing.T) {
 	t.Parallel()
 	_, one := server(t)
-	_, three := servers(t, 3)
+	_, three := nodes(t, 3)
 	for _, url := range []string{one, three} {
 		perTick := func(key, script string) *process {
 			return run(t, url, "run", "--key", key, "--tick", "1m", "--", "sh", "-c", script)

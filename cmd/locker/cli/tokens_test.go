@@ -39,7 +39,7 @@ func raiseTokens(t *testing.T, url string) {
 func TestTokensAreRaised(t *testing.T) {
 	t.Parallel()
 	_, one := server(t)
-	_, three := servers(t, 3)
+	_, three := nodes(t, 3)
 	raiseTokens(t, one)
 	raiseTokens(t, three)
 }
@@ -77,7 +77,7 @@ func TestTokensFollowTheClock(t *testing.T) {
 
 func TestTokensAreNotRaised(t *testing.T) {
 	t.Parallel()
-	ss, three := servers(t, 3)
+	ss, three := nodes(t, 3)
 	_, one := server(t)
 	for want, tt := range map[string]struct {
 		url, past string

@@ -40,7 +40,9 @@ func Probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) 
 	if dial.Sentinel != nil {
 		kind = "+sentinel://"
 		for _, addr := range dial.Sentinel.Addrs {
-			servers = append(servers, dial.AtSentinel(addr))
+			s := dial.At(addr)
+			s.TLS, s.GetTLS = dial.Sentinel.TLS, dial.Sentinel.GetTLS
+			servers = append(servers, s)
 		}
 	}
 	for _, addr := range dial.Cluster {
