@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 )
 
@@ -26,13 +27,20 @@ func TestFaults(t *testing.T) {
 		return
 	}
 	c := startCluster(t)
-	ctx, stop := context.WithCancel(t.Context())
-	var workers sync.WaitGroup
-	for i := range 6 {
-		l := c.client()
-		workers.Go(func() { c.work(ctx, l, []string{"a", "b"}[i%2]) })
+	siege := &contention.Siege{
+		TB: t, Keys: []string{"a", "b"},
+		Options: func() []locker.Option {
+			return []locker.Option{locker.TTL(2*time.Second + rand.N(3*time.Second)), locker.Patience(time.Minute)}
+		},
+		Hold: func(ctx context.Context, lease locker.Lease) {
+			holds := []time.Duration{time.Millisecond, 20 * time.Millisecond, 400 * time.Millisecond}
+			contention.Rest(ctx, lease, holds[rand.IntN(len(holds))])
+		},
 	}
-	c.progress("at the beginning")
+	for range 6 {
+		siege.Join(c.client())
+	}
+	siege.Everybody("at the beginning")
 	for _, fault := range []struct {
 		name   string
 		inject func() (mend func())
@@ -45,13 +53,11 @@ func TestFaults(t *testing.T) {
 		{"all are killed", c.killAll},
 	} {
 		mend := fault.inject()
-		c.progress(fault.name)
+		siege.More(4, fault.name)
 		mend()
-		c.progress("after this was mended: " + fault.name)
+		siege.Everybody("after this was mended: " + fault.name)
 	}
-	stop()
-	workers.Wait()
-	c.judge()
+	siege.Clean()
 	c.empty()
 }
 

@@ -59,6 +59,14 @@ func (c cluster) store() *natslock.Backend {
 	return natslock.NewBackend(c.js, natslock.Replicas(len(c.servers)))
 }
 
+// logs shows the ends of the servers' logs.
+func (c cluster) logs() {
+	for i, s := range c.servers {
+		log := s.Log()
+		c.t.Logf("log of n%d:\n%s", i, log[max(0, len(log)-4000):])
+	}
+}
+
 // within calls do until it returns nil, for a minute.
 func (c cluster) within(what string, do func(ctx context.Context) error) {
 	c.t.Helper()

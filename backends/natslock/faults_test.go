@@ -1,7 +1,6 @@
 package natslock_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -16,28 +15,58 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/natslock"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/short"
 )
+
+// siege is a cluster whose clients contend for a lock.
+type siege struct {
+	cluster
+	*contention.Siege
+}
+
+// besiege lets n clients contend for a lock. They stay connected until the test ends, so that what they leave behind
+// can be cleaned up.
+func besiege(t *testing.T, c cluster, n int) *siege {
+	t.Helper()
+	s := &siege{c, &contention.Siege{TB: t, Keys: []string{"k"}, Stuck: c.logs}}
+	for range n {
+		opened, err := config.Open(t.Context(), c.url())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = opened.Close() })
+		s.Join(opened)
+	}
+	s.More(1, "the first grant")
+	return s
+}
+
+// progress waits until there were n more grants.
+func (s *siege) progress(n int) { s.More(n, "more grants") }
+
+// everybody waits until each client was granted the lock once more.
+func (s *siege) everybody() { s.Everybody("a grant for each client") }
 
 // fault is something that happens to a cluster while clients contend for a lock. It returns when it is over.
 type fault struct {
 	name string
-	do   func(l *ledger)
+	do   func(l *siege)
 }
 
 var faults = []fault{
 	// Its lock ends with its TTL, by the clock of the next leader.
-	{"the leader is killed, and then a holder", func(l *ledger) {
+	{"the leader is killed, and then a holder", func(l *siege) {
 		opened, err := config.Open(context.Background(), l.url())
 		if err != nil {
-			l.t.Fatal(err)
+			l.TB.Fatal(err)
 		}
 		defer opened.Close()
 		s := l.leader()
 		l.within("a lock", func(ctx context.Context) error {
 			lease, err := opened.Lock(ctx, "k", locker.TTL(3*time.Second), locker.NoRenewal())
 			if err == nil {
-				l.granted(0, lease)
+				l.Had(contention.Hold{Caller: -1, Key: "k", Fence: lease.Fence(), From: time.Now(), To: lease.Until()})
 			}
 			return err
 		})
@@ -46,14 +75,14 @@ var faults = []fault{
 		s.Restart()
 	}},
 	// When it goes on, it believes for a moment that it is the leader still.
-	{"the leader is stopped", func(l *ledger) {
+	{"the leader is stopped", func(l *siege) {
 		s := l.leader()
 		s.Pause()
 		defer s.Resume()
 		l.progress(5)
 	}},
 	// All clients are connected to it. They go to another server, although it answers their pings and reads.
-	{"the leader is cut off from the other servers", func(l *ledger) {
+	{"the leader is cut off from the other servers", func(l *siege) {
 		leader := l.leader()
 		var ups []func()
 		for _, s := range l.servers {
@@ -68,19 +97,19 @@ var faults = []fault{
 		defer leader.CutOff()()
 		l.everybody()
 	}},
-	{"the leader is cut off from its clients", func(l *ledger) {
+	{"the leader is cut off from its clients", func(l *siege) {
 		up := l.leader().Down()
 		defer up()
 		l.progress(5)
 	}},
-	{"the leader steps down", func(l *ledger) {
+	{"the leader steps down", func(l *siege) {
 		_ = l.leader()
 		subject := "$JS.API.STREAM.LEADER.STEPDOWN.KV_" + natslock.DefaultBucket
 		if _, err := l.js.Conn().Request(subject, nil, 5*time.Second); err != nil {
-			l.t.Logf("step down: %v", err)
+			l.TB.Logf("step down: %v", err)
 		}
 	}},
-	{"connections are cut", func(l *ledger) {
+	{"connections are cut", func(l *siege) {
 		for range 10 {
 			for _, s := range l.servers {
 				s.Cut()
@@ -88,7 +117,7 @@ var faults = []fault{
 			l.progress(1)
 		}
 	}},
-	{"all servers are killed", func(l *ledger) {
+	{"all servers are killed", func(l *siege) {
 		for _, s := range l.servers {
 			s.Kill()
 		}
@@ -96,7 +125,7 @@ var faults = []fault{
 			s.Restart()
 		}
 	}},
-	{"the disks are full", func(l *ledger) {
+	{"the disks are full", func(l *siege) {
 		ctx := context.Background()
 		full := jetstream.StreamConfig{Name: "FULL", Subjects: []string{"full"}, Replicas: len(l.servers)}
 		l.within("another stream", func(ctx context.Context) error {
@@ -111,7 +140,7 @@ var faults = []fault{
 				}
 			}
 		})
-		rest(ctx, time.Second)
+		contention.Rest(ctx, nil, time.Second)
 		l.within("room on the disk", func(ctx context.Context) error { return l.js.DeleteStream(ctx, "FULL") })
 	}},
 }
@@ -130,23 +159,36 @@ func TestFaults(t *testing.T) {
 	for n := range min(clusters, len(all)) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			l := &ledger{cluster: startCluster(t, "-c", smallDisk(t))}
-			l.run(4, func() {
-				var pauses []pause
-				for i := n; i < len(all); i += clusters {
-					t.Log(all[i].name)
-					_ = l.longest()
-					all[i].do(l)
-					l.everybody()
-					pauses = append(pauses, l.longest())
-				}
-				slices.SortFunc(pauses, func(a, b pause) int { return cmp.Compare(a.length, b.length) })
-				worst := pauses[len(pauses)-1]
-				t.Logf("%d faults; without a grant for %v, median, and for %v at most, from %v, when attempts were told: %v",
-					len(pauses), pauses[len(pauses)/2].length, worst.length, worst.from.UTC(), worst.told)
-			})
+			l := besiege(t, startCluster(t, "-c", smallDisk(t)), 4)
+			var pauses []time.Duration
+			for i := n; i < len(all); i += clusters {
+				t.Log(all[i].name)
+				began := time.Now()
+				all[i].do(l)
+				l.everybody()
+				pauses = append(pauses, l.pause(began))
+			}
+			l.Clean()
+			l.nothingLeft()
+			slices.Sort(pauses)
+			t.Logf("%d faults; without a grant for %v, median, and for %v at most", len(pauses), pauses[len(pauses)/2],
+				pauses[len(pauses)-1])
 		})
 	}
+}
+
+// pause returns the longest time without a grant since a time.
+func (s *siege) pause(since time.Time) (longest time.Duration) {
+	s.Until("the grants are counted", func(holds []contention.Hold) bool {
+		slices.SortFunc(holds, func(a, b contention.Hold) int { return a.From.Compare(b.From) })
+		for i, h := range holds {
+			if i > 0 && h.From.After(since) {
+				longest = max(longest, h.From.Sub(holds[i-1].From))
+			}
+		}
+		return true
+	})
+	return longest
 }
 
 // smallDisk returns a configuration of a server that stores little.

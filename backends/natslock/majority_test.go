@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/backends/natslock"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/testing/contention"
 )
 
 // A leader whose followers are stopped has an attempt on its way to them while the record ends over which the attempt
@@ -118,7 +119,7 @@ func TestVerifyIsNotFooledByAnOldLeader(t *testing.T) {
 		defer cancel()
 		asked <- holder.Verify(ctx, req) // waits in the old leader's socket
 	}()
-	rest(ctx, 200*time.Millisecond)
+	contention.Rest(ctx, nil, 200*time.Millisecond)
 	old.Resume()
 	if err := <-asked; err == nil {
 		t.Errorf("Verify of a lock that was taken away: no error, and the next owner has token %d", next.Fence())
