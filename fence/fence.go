@@ -42,8 +42,9 @@ var (
 	// resource was restored from a copy that is older.
 	ErrNotEntered = errors.New("the fencing token has not entered the resource")
 
-	// ErrUnknown says that a transaction may have been committed or not, because the answer to COMMIT did not come.
-	// Enter the resource again before you look, with the lock still held or with a new one: then it stays as it is.
+	// ErrUnknown says that a transaction may have been committed or not, because the answer to COMMIT did not come, or
+	// because it ended before its check. Enter the resource again before you look, with the lock still held or with a
+	// new one: then it stays as it is.
 	ErrUnknown = errors.New("it is not known whether the transaction was committed")
 
 	// ErrNoToken says that a lease has no token that orders its holders: the store issues none, or others hold the key
@@ -83,26 +84,27 @@ type Hold struct {
 	err   error        // why the lease has no token for it
 }
 
-// Of returns the holds of lease, one for each of its locks. The resources are called resources, in the order of the
-// lock's keys, or like the keys if there are none. Functions that are given the holds fail with [ErrNoToken] if the
-// lease is a permit or a shared lock, whose holders overlap, or if its store issues no tokens.
-func Of(lease locker.Lease, resources ...string) []Hold {
+// Of returns the holds of lease, one for each of its locks. Resources are called like the keys of the locks. That of a
+// single lock may be given another name; of several locks, change the Resource of each Hold. Functions that are given
+// the holds fail with [ErrNoToken] if the lease is a permit or a shared lock, whose holders overlap, or if its store
+// issues no tokens.
+func Of(lease locker.Lease, resource ...string) []Hold {
 	keys, token := []string{lease.Key()}, func(string) uint64 { return lease.Fence() }
 	if all, ok := locker.LeaseAs[*locker.AllLease](lease); ok && lease.Fence() == 0 {
 		keys, token = all.Keys(), all.FenceOf
 	}
-	var err error
-	if len(resources) == 0 {
-		resources = keys
-	} else if len(resources) != len(keys) {
-		err = fmt.Errorf("fence: %d resources for %d locks: %w", len(resources), len(keys), locker.ErrInvalid)
+	names, err := keys, error(nil)
+	if len(resource) == 1 && len(keys) == 1 {
+		names = resource
+	} else if len(resource) > 0 { // in which order?
+		err = fmt.Errorf("fence: %d names of resources for %d locks: %w", len(resource), len(keys), locker.ErrInvalid)
 	}
 	if o, ok := locker.LeaseAs[interface{ Overlaps() bool }](lease); ok && o.Overlaps() {
 		err = fmt.Errorf("fence: %q: %w: others may hold it, too, so tokens order nobody", lease.Key(), ErrNoToken)
 	}
-	holds := make([]Hold, len(resources))
-	for i, r := range resources {
-		holds[i] = Hold{Resource: r, lease: lease, err: err}
+	holds := make([]Hold, len(keys))
+	for i := range keys {
+		holds[i] = Hold{Resource: names[i], lease: lease, err: err}
 		if err == nil {
 			holds[i].Token = token(keys[i])
 		}

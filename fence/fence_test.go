@@ -61,6 +61,11 @@ func TestWhatIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = both.Unlock(context.Background()) })
+	all, err := locker.LockAll(t.Context(), l, []string{"b", "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = all.Unlock(context.Background()) })
 	one := fence.Hold{Resource: "r", Token: 5}
 	valid := fence.SQL{Dialect: fence.PostgreSQL}
 	for name, c := range map[string]struct {
@@ -78,6 +83,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"no hold":        {valid, nil, locker.ErrInvalid},
 		"the same twice": {valid, []fence.Hold{one, {Resource: "q", Token: 1}, one}, locker.ErrInvalid},
 		"too many names": {valid, fence.Of(lock(t, l, "k"), "a", "b"), locker.ErrInvalid},
+		"which is whose": {valid, fence.Of(all, "b", "a"), locker.ErrInvalid},
 		"no dialect":     {fence.SQL{}, []fence.Hold{one}, locker.ErrInvalid},
 		"injected name":  {fence.SQL{Dialect: fence.MySQL, Table: "f; DROP TABLE f"}, []fence.Hold{one}, locker.ErrInvalid},
 		"no column":      {fence.SQL{Dialect: fence.MySQL, Token: "a b"}, []fence.Hold{one}, locker.ErrInvalid},

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
-	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math"
 	"regexp"
 	"time"
 
@@ -24,10 +22,7 @@ const (
 	SQLite     Dialect = "sqlite"
 )
 
-const (
-	usualIdle = 10 * time.Second
-	tries     = 8 // of a transaction that the database rolls back
-)
+const usualIdle = 10 * time.Second
 
 // SQL keeps the fences of resources in a database, through database/sql and any driver. Only Dialect is required. The
 // table is [SQL.Create]'s, or one of the program, whose rows are the resources. A SQL may be copied and used by several
@@ -55,12 +50,12 @@ type SQL struct {
 // Create returns the statement that makes the table, if it does not exist.
 func (s SQL) Create() string {
 	table, resource, token := s.names()
-	kind := "text"
+	kind, engine := "text", ""
 	if s.Dialect == MySQL {
-		kind = "varbinary(512)"
+		kind, engine = "varbinary(512)", " ENGINE=InnoDB"
 	}
 	return "CREATE TABLE IF NOT EXISTS " + table + " (" + resource + " " + kind + " NOT NULL PRIMARY KEY, " +
-		token + " bigint NOT NULL)"
+		token + " bigint NOT NULL)" + engine
 }
 
 // InTx runs do in a transaction that is committed only if nobody with a greater token has entered one of the resources
@@ -70,74 +65,21 @@ func (s SQL) Create() string {
 //
 // do is called up to eight times, after the resources were entered again, if the database has rolled the
 // transaction back because of another one (a serialization failure, a deadlock). So it must do nothing that cannot be
-// repeated, and return the errors of tx. If it returns an error or panics, the transaction is rolled back.
+// repeated, return the errors of tx, and not end tx. If it returns an error or panics, the transaction is rolled back.
 //
 // Errors match [ErrStale], [ErrNotEntered], [ErrNoToken] or [ErrUnknown], locker.ErrInvalid for arguments that are
-// wrong, or are those of do and of the database. Nothing was committed unless the error matches ErrUnknown.
+// wrong, or are those of do and of the database. Nothing was committed unless the error matches ErrUnknown. Then the
+// answer to COMMIT was lost, or the transaction had ended before the check: by tx.Commit, or in MySQL by a deadlock
+// that do has ignored, or a statement that commits, after which each statement is committed at once. A COMMIT that do
+// executes as a statement of PostgreSQL is not noticed.
 func (s SQL) InTx(
 	ctx context.Context, db *sql.DB, holds []Hold, do func(ctx context.Context, tx *sql.Tx) error,
 ) error {
-	holds, err := s.valid(holds)
-	if err != nil {
-		return err
+	connect := func(ctx context.Context) (Conn, error) {
+		conn, err := db.Conn(ctx)
+		return &ofSQL{statements: conn, conn: conn}, err
 	}
-	return again(ctx, func() error { return s.inTx(ctx, db, holds, do) })
-}
-
-// again calls do until the database does not roll back what it does, with pauses that part those who meet.
-func again(ctx context.Context, do func() error) error {
-	for try := 1; ; try++ {
-		if err := do(); err == nil || try == tries || !rolledBack(err) || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(rand.N(time.Millisecond << try)):
-		}
-	}
-}
-
-func (s SQL) inTx(
-	ctx context.Context, db *sql.DB, holds []Hold, do func(ctx context.Context, tx *sql.Tx) error,
-) (err error) {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	for _, h := range holds {
-		if err := s.enter(ctx, conn, h); err != nil {
-			return err
-		}
-	}
-	back, err := s.limitSession(ctx, conn)
-	if err != nil {
-		return err
-	}
-	defer back()
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: s.Isolation})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }()
-	if err := s.limitTx(ctx, tx); err != nil {
-		return err
-	}
-	if err := do(ctx, tx); err != nil {
-		return err
-	}
-	if err := s.check(ctx, tx, holds); err != nil {
-		return err
-	}
-	if ctx.Err() != nil { // Commit would say so, and its other errors are those of the server
-		return ctx.Err()
-	}
-	if err := tx.Commit(); err != nil && !rolledBack(err) {
-		return fmt.Errorf("fence: %w: %w", ErrUnknown, err)
-	} else if err != nil {
-		return err
-	}
-	return nil
+	return s.Run(ctx, connect, holds, func(ctx context.Context, conn Conn) error { return do(ctx, conn.(*ofSQL).tx) })
 }
 
 // Enter raises the tokens of the resources, so that nobody with a smaller token passes Check any more. It returns
@@ -146,16 +88,7 @@ func (s SQL) inTx(
 // Use InTx if you can. Call Enter before the transaction that reads begins, and not on a replica: otherwise the
 // transaction may read what was there before the last write of the former holder, which nothing notices.
 func (s SQL) Enter(ctx context.Context, db *sql.DB, holds ...Hold) error {
-	holds, err := s.valid(holds)
-	if err != nil {
-		return err
-	}
-	for _, h := range holds {
-		if err := again(ctx, func() error { return s.enter(ctx, db, h) }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.EnterOn(ctx, &ofSQL{statements: db}, holds...)
 }
 
 // Check returns nil if the resources have been entered with these tokens, and by nobody since, and keeps others from
@@ -164,11 +97,7 @@ func (s SQL) Enter(ctx context.Context, db *sql.DB, holds ...Hold) error {
 // Use InTx if you can. Make Check the last statement before the commit, in the transaction that writes. Nothing notices
 // a Check in another transaction, or one that comes early and keeps the next holder waiting.
 func (s SQL) Check(ctx context.Context, tx *sql.Tx, holds ...Hold) error {
-	holds, err := s.valid(holds)
-	if err != nil {
-		return err
-	}
-	return s.check(ctx, tx, holds)
+	return s.CheckOn(ctx, &ofSQL{statements: tx}, holds...)
 }
 
 var name = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]*$`)
@@ -192,13 +121,7 @@ func (s SQL) names() (table, resource, token string) {
 	return cmp.Or(s.Table, "fence"), cmp.Or(s.Resource, "resource"), cmp.Or(s.Token, "token")
 }
 
-// querier is a *sql.DB, or a connection of one, in which each statement is a transaction of its own.
-type querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
-func (s SQL) enter(ctx context.Context, q querier, h Hold) error {
+func (s SQL) enter(ctx context.Context, conn Conn, h Hold) error {
 	table, resource, token := s.names()
 	var raise string
 	args := []any{h.Resource, int64(h.Token)}
@@ -219,20 +142,23 @@ func (s SQL) enter(ctx context.Context, q querier, h Hold) error {
 			resource + ") DO UPDATE SET " + token + " = " + greater + "(f." + token + ", excluded." + token +
 			") RETURNING " + token
 	}
-	var seen int64
 	if s.Dialect == MySQL { // has no RETURNING
-		if _, err := q.ExecContext(ctx, raise, args...); err != nil {
+		if err := conn.Exec(ctx, raise, args...); err != nil {
 			return err
 		}
 		raise, args = "SELECT "+token+" FROM "+table+" WHERE "+resource+" = ?", []any{h.Resource}
 	}
-	if err := q.QueryRowContext(ctx, raise, args...).Scan(&seen); err != nil {
+	seen, err := conn.Tokens(ctx, raise, args...)
+	switch {
+	case err != nil:
 		return fmt.Errorf("fence: entering %q: %w", h.Resource, err)
+	case len(seen) == 0:
+		return fmt.Errorf("fence: entering %q: %w", h.Resource, sql.ErrNoRows)
 	}
 	return h.compare(ctx, seen)
 }
 
-func (s SQL) check(ctx context.Context, tx *sql.Tx, holds []Hold) error {
+func (s SQL) check(ctx context.Context, conn Conn, holds []Hold) error {
 	table, resource, token := s.names()
 	// A locking read sees the token as it is, whatever the snapshot of the transaction, and nobody enters until the
 	// commit. A database without one takes its lock by a write.
@@ -244,12 +170,11 @@ func (s SQL) check(ctx context.Context, tx *sql.Tx, holds []Hold) error {
 		look = "UPDATE " + table + " SET " + token + " = " + token + " WHERE " + resource + " = $1 RETURNING " + token
 	}
 	for _, h := range holds {
-		var seen sql.NullInt64
-		err := tx.QueryRowContext(ctx, look, h.Resource).Scan(&seen)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		seen, err := conn.Tokens(ctx, look, h.Resource)
+		if err != nil {
 			return fmt.Errorf("fence: checking %q: %w", h.Resource, err)
 		}
-		if err := h.compare(ctx, seen.Int64); err != nil {
+		if err := h.compare(ctx, seen); err != nil {
 			return err
 		}
 	}
@@ -257,8 +182,11 @@ func (s SQL) check(ctx context.Context, tx *sql.Tx, holds []Hold) error {
 }
 
 // compare compares the token of the hold with what the resource has seen.
-func (h Hold) compare(ctx context.Context, seen int64) error {
-	switch now := uint64(max(seen, 0)); {
+func (h Hold) compare(ctx context.Context, seen []int64) error {
+	if len(seen) > 1 {
+		return fmt.Errorf("fence: %q has %d rows, and must have one: %w", h.Resource, len(seen), locker.ErrInvalid)
+	}
+	switch now := uint64(max(0, append(seen, 0)[0])); {
 	case now > h.Token:
 		return h.stale(ctx, now)
 	case now < h.Token:
@@ -269,48 +197,28 @@ func (h Hold) compare(ctx context.Context, seen int64) error {
 
 func (s SQL) idle() time.Duration { return cmp.Or(s.Idle, usualIdle) }
 
-// limitSession limits how long the server of MySQL waits for the session's next statement, and returns what puts the
-// former limit back.
-func (s SQL) limitSession(ctx context.Context, conn *sql.Conn) (back func(), err error) {
+// limitSession returns what limits how long the server of MySQL waits for the session's next statement, and what puts
+// the former limit back.
+func (s SQL) limitSession() (limit, back string) {
 	if s.Dialect != MySQL || s.Idle < 0 {
-		return func() {}, nil
+		return "", ""
 	}
-	_, err = conn.ExecContext(ctx, "SET @fence_wait_timeout = @@SESSION.wait_timeout, "+
-		fmt.Sprintf("SESSION wait_timeout = least(@@SESSION.wait_timeout, %d)", max(1, int(s.idle().Seconds()))))
-	return func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if _, err := conn.ExecContext(ctx, "SET SESSION wait_timeout = @fence_wait_timeout"); err != nil {
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // nobody is to use it with this limit
-		}
-	}, err
+	return "SET @fence_wait_timeout = @@SESSION.wait_timeout, " +
+			fmt.Sprintf("SESSION wait_timeout = least(@@SESSION.wait_timeout, %d)", max(1, int(s.idle().Seconds()))),
+		"SET SESSION wait_timeout = @fence_wait_timeout"
 }
 
-// limitTx limits how long PostgreSQL lets the transaction do nothing.
-func (s SQL) limitTx(ctx context.Context, tx *sql.Tx) error {
-	if s.Dialect != PostgreSQL || s.Idle < 0 {
-		return nil
+// first returns the first statement of the transaction: PostgreSQL gets a limit of how long it may do nothing. MySQL
+// gets a savepoint, which the transaction has for as long as it lasts.
+func (s SQL) first() string {
+	switch {
+	case s.Dialect == MySQL:
+		return "SAVEPOINT fence"
+	case s.Dialect != PostgreSQL || s.Idle < 0:
+		return ""
 	}
 	const name = "'idle_in_transaction_session_timeout'"
-	_, err := tx.ExecContext(ctx, fmt.Sprintf("SELECT set_config("+name+", '%dms', true) "+
-		"WHERE current_setting("+name+")::interval NOT BETWEEN '1ms' AND '%[1]dms'", max(1, s.idle().Milliseconds())))
-	return err
-}
-
-// What MySQL says of a transaction that it has rolled back: a deadlock, and a record that was changed since the
-// snapshot. SQLite says that the database was changed since, or is locked.
-var theirs = regexp.MustCompile(`^Error (1213|1020)\b|database is locked`)
-
-// rolledBack reports whether the database has rolled the transaction back because of others. Drivers have no type in
-// common, but those of PostgreSQL have a method, and the others a text.
-func rolledBack(err error) bool {
-	if state := (interface{ SQLState() string })(nil); errors.As(err, &state) {
-		return state.SQLState() == "40001" || state.SQLState() == "40P01"
-	}
-	for ; err != nil; err = errors.Unwrap(err) {
-		if theirs.MatchString(err.Error()) {
-			return true
-		}
-	}
-	return false
+	return fmt.Sprintf("SELECT set_config("+name+", '%dms', true) "+
+		"WHERE current_setting("+name+")::interval NOT BETWEEN '1ms' AND '%[1]dms'",
+		min(max(1, s.idle().Milliseconds()), math.MaxInt32))
 }

@@ -96,7 +96,7 @@ var rules = map[string]struct {
 		"configuration must not pull in clients that the program does not register"},
 	"/backends/filelock": {[]string{module, module + "/config", module + "/record", "golang.org/x/sys/unix"},
 		"locks without a server must not bring a client"},
-	"/backends/postgreslock": {[]string{module, module + "/config", "github.com/jackc/pgx/v5"},
+	"/backends/postgreslock": {[]string{module, module + "/config", module + "/fence", "github.com/jackc/pgx/v5"},
 		"a backend knows its own client, and no other store"},
 	"/backends/s3lock": {[]string{module, module + "/config", module + "/internal/aws", module + "/record",
 		"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}, "a backend knows its own client, and no other store"},

@@ -88,6 +88,59 @@ func TestShorterLimitStays(t *testing.T) {
 	}
 }
 
+// A limit that is longer than the database knows is none.
+func TestLongLimit(t *testing.T) {
+	for _, d := range []*database{postgres(t), mariadb(t)} {
+		fences := fence.SQL{Dialect: d.dialect, Idle: 365 * 24 * time.Hour}
+		must(t, fences.InTx(t.Context(), d.open(t, fences), hold(5), pay(nothing)))
+	}
+}
+
+// However the function ends, the connection has its limit back.
+func TestLimitIsGivenBack(t *testing.T) {
+	d := mariadb(t)
+	fences := fence.SQL{Dialect: d.dialect, Idle: 2 * time.Second}
+	db := d.open(t, fences)
+	db.SetMaxOpenConns(1)
+	limit := func() (s string) {
+		must(t, db.QueryRowContext(t.Context(), "SELECT @@SESSION.wait_timeout").Scan(&s))
+		return s
+	}
+	before, failed := limit(), errors.New("failed")
+	for name, do := range map[string]func(context.Context, *sql.Tx, func()) error{
+		"error":    func(context.Context, *sql.Tx, func()) error { return failed },
+		"panic":    func(context.Context, *sql.Tx, func()) error { panic(failed) },
+		"rollback": func(_ context.Context, tx *sql.Tx, _ func()) error { return tx.Rollback() },
+		"cancel":   func(_ context.Context, _ *sql.Tx, cancel func()) error { cancel(); return nil },
+		"query": func(ctx context.Context, tx *sql.Tx, cancel func()) error {
+			time.AfterFunc(50*time.Millisecond, cancel)
+			_, err := tx.ExecContext(ctx, "SELECT sleep(20)")
+			return err
+		},
+		"rows": func(ctx context.Context, tx *sql.Tx, _ func()) error {
+			_, err := tx.QueryContext(ctx, "SELECT balance FROM account") //nolint:rowserrcheck,sqlclosecheck // left open
+			return errors.Join(err, failed)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			func() {
+				defer func() { _ = recover() }()
+				if err := fences.InTx(ctx, db, hold(5), func(ctx context.Context, tx *sql.Tx) error {
+					return do(ctx, tx, cancel)
+				}); err == nil {
+					t.Error("no error")
+				}
+			}()
+			if after := limit(); after != before {
+				t.Errorf("the limit is %s, and was %s", after, before)
+			}
+			must(t, fences.InTx(t.Context(), db, hold(5), pay(nothing)))
+		})
+	}
+}
+
 // After a change of stores, holders of the new one are told that the resource is ahead.
 func TestResourceIsAheadOfTheStore(t *testing.T) {
 	d := sqlite(t)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -28,133 +29,187 @@ import (
 const (
 	childEnv = "LOCKER_FENCES_CHILD"
 	ttl      = 150 * time.Millisecond
-	payers   = 5
-	key      = account
+	payers   = 5 // processes
+	accounts = 8 // into each of which each process pays, so that many holders are stopped
 )
 
-// plan is what a process is to do: to pay into the account, again and again, until its output is closed.
+// plan is what a process is to do: to pay into the accounts, again and again, until it is told to end.
 type plan struct {
 	Locks, Driver, Source string
 	Fences                fence.SQL
 	Naive                 bool // it looks at no tokens
 }
 
-// TestLateHolders lets processes that hold a lock be stopped for longer than its TTL, at any moment, also between the
-// last statement and the COMMIT, and loses answers to COMMIT. The judge compares the balance with what they say that
+// TestLateHolders lets processes that hold locks be stopped for longer than the TTL, at any moment, also between the
+// last statement and the COMMIT, and loses answers to COMMIT. The judge compares each balance with what they say that
 // they have paid. LOCKER_FENCES is how many payments there are on each database.
 func TestLateHolders(t *testing.T) {
-	payments := 40
-	if s := os.Getenv("LOCKER_FENCES"); s != "" {
-		payments, _ = strconv.Atoi(s)
-	}
+	payments := payments(150)
 	locks := "redis+goredis://" + redistest.Start(t).Addr()
 	each(t, func(t *testing.T, d *database, fences fence.SQL) {
 		fences.Idle = 3 * ttl // one second in MySQL
-		p := plan{Locks: locks, Driver: d.driver, Source: d.relayed, Fences: fences}
-		said := d.trial(t, p, payments)
-		if said.wrong() {
-			t.Errorf("with fences: %v", said)
+		s := d.trial(t, plan{Locks: locks, Driver: d.driver, Source: d.relayed, Fences: fences}, payments)
+		if s.lost() > 0 || s.invented() > 0 {
+			t.Errorf("with fences: %v", s)
 		}
-		t.Logf("with fences: %v", said)
+		t.Logf("with fences: %v", s)
 	})
+}
+
+func payments(usual int) int {
+	if n, err := strconv.Atoi(os.Getenv("LOCKER_FENCES")); err == nil {
+		return n
+	}
+	return usual
 }
 
 // TestLateHoldersWithoutFences shows that the trial finds lost payments.
 func TestLateHoldersWithoutFences(t *testing.T) {
 	locks := "redis+goredis://" + redistest.Start(t).Addr()
 	for _, d := range []*database{postgres(t), mariadb(t)} {
-		for range 10 {
-			if said := d.trial(t, plan{Locks: locks, Driver: d.driver, Source: d.relayed, Naive: true}, 150); said.wrong() {
-				t.Logf("%s: %v", d.name, said)
-				return
+		t.Run(d.name, func(t *testing.T) {
+			p := plan{Locks: locks, Driver: d.driver, Source: d.relayed, Fences: fence.SQL{Dialect: d.dialect}, Naive: true}
+			for range 20 {
+				if s := d.trial(t, p, payments(300)); s.lost() > 0 {
+					t.Logf("without fences: %v", s)
+					return
+				}
 			}
-		}
-		t.Errorf("%s: no payment was lost", d.name)
+			t.Error("no payment was lost")
+		})
 	}
 }
 
-// said is what the processes say, and the balance at the end.
-type said struct {
-	mu                           sync.Mutex
-	paid, unknown, stale, failed int
-	longest                      time.Duration // between two payments
-	last                         time.Time
-	balance                      int
+// payment is what a process says of one.
+type payment struct {
+	outcome    string
+	account    int
+	begun, end time.Time // of its transaction, with entering
 }
 
-func (s *said) wrong() bool { return s.balance < s.paid || s.balance > s.paid+s.unknown }
+// said is what the processes say, and the balances at the end.
+type said struct {
+	mu       sync.Mutex
+	outcomes map[string]int
+	paid     [accounts]int
+	perhaps  [accounts]int
+	balances [accounts]int
+	waits    []time.Duration // of those who have paid, and were not stopped meanwhile
+	began    time.Time
+}
+
+// lost returns how many payments are missing for certain.
+func (s *said) lost() (n int) {
+	for i, balance := range s.balances {
+		n += max(0, s.paid[i]-balance)
+	}
+	return n
+}
+
+// invented returns how many nobody has paid.
+func (s *said) invented() (n int) {
+	for i, balance := range s.balances {
+		n += max(0, balance-s.paid[i]-s.perhaps[i])
+	}
+	return n
+}
 
 func (s *said) String() string {
-	return fmt.Sprintf("%d paid, %d perhaps, %d refused, %d failed, at most %v between two; the balance is %d",
-		s.paid, s.unknown, s.stale, s.failed, s.longest.Round(time.Millisecond), s.balance)
+	slices.Sort(s.waits)
+	at := func(q float64) time.Duration {
+		return s.waits[int(q*float64(len(s.waits)-1))].Round(time.Millisecond)
+	}
+	return fmt.Sprintf("%v in %v; %d are lost, %d invented; a transaction took %v, p99 %v, at most %v",
+		s.outcomes, time.Since(s.began).Round(time.Second), s.lost(), s.invented(), at(0.5), at(0.99), at(1))
 }
 
-func (s *said) hear(word string) {
+func (s *said) hear(p payment, stopped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch word {
+	s.outcomes[p.outcome]++
+	switch p.outcome {
 	case "paid":
-		s.paid++
-		now := time.Now()
-		if !s.last.IsZero() {
-			s.longest = max(s.longest, now.Sub(s.last))
+		s.paid[p.account]++
+		if !stopped {
+			s.waits = append(s.waits, p.end.Sub(p.begun))
 		}
-		s.last = now
 	case "unknown":
-		s.unknown++
-	case "stale":
-		s.stale++
-	default:
-		s.failed++
+		s.perhaps[p.account]++
 	}
 }
 
 func (s *said) enough(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.paid >= n
+	return s.outcomes["paid"] >= n
 }
 
 func (d *database) trial(t *testing.T, p plan, payments int) *said {
 	db := d.open(t, p.Fences)
+	for i := range accounts {
+		_, err := db.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO account VALUES (%d, 0, NULL)", i))
+		must(t, err)
+	}
 	if d.relay != nil {
 		d.relay.Set(func() {
 			d.relay.lose = func() bool { return rand.IntN(50) == 0 }
 			d.relay.late = func() time.Duration { return time.Duration(max(0, rand.IntN(50)-48)) * 3 * ttl }
 		})
 	}
-	s := new(said)
+	s := &said{outcomes: make(map[string]int), began: time.Now()}
 	var all sync.WaitGroup
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Duration(payments)*50*time.Millisecond)
 	defer cancel()
-	var processes []*exec.Cmd
+	var processes []*process
 	for range payers {
-		c := start(t, p, &all, s)
-		processes = append(processes, c)
+		processes = append(processes, start(t, p, &all, s))
 	}
 	for !s.enough(payments) && ctx.Err() == nil {
-		one := processes[rand.IntN(len(processes))].Process
+		one := processes[rand.IntN(len(processes))]
 		time.Sleep(time.Duration(rand.Int64N(int64(ttl / 2))))
-		_ = one.Signal(syscall.SIGSTOP)
-		time.Sleep(time.Duration(rand.Int64N(int64(3 * ttl))))
-		_ = one.Signal(syscall.SIGCONT)
+		one.stop(time.Duration(rand.Int64N(int64(3 * ttl))))
 	}
 	if ctx.Err() != nil {
-		t.Errorf("only %d payments in time", s.paid)
+		t.Errorf("only %v in time", s.outcomes)
 	}
-	for _, c := range processes {
-		_ = c.Process.Signal(syscall.SIGTERM)
+	for _, one := range processes {
+		_ = one.Process.Signal(syscall.SIGTERM)
 	}
 	all.Wait()
-	var err error
-	if s.balance, err = read(t.Context(), db); err != nil {
-		t.Fatal(err)
+	for i := range accounts {
+		row := db.QueryRowContext(t.Context(), fmt.Sprintf("SELECT balance FROM account WHERE id = %d", i))
+		must(t, row.Scan(&s.balances[i]))
 	}
 	must(t, db.Close())
 	return s
 }
 
-func start(t *testing.T, p plan, all *sync.WaitGroup, s *said) *exec.Cmd {
+// process is one that pays.
+type process struct {
+	*exec.Cmd
+	mu    sync.Mutex
+	stops [][2]time.Time
+}
+
+func (one *process) stop(pause time.Duration) {
+	one.mu.Lock()
+	one.stops = append(one.stops, [2]time.Time{time.Now(), time.Now().Add(time.Hour)})
+	one.mu.Unlock()
+	_ = one.Process.Signal(syscall.SIGSTOP)
+	time.Sleep(pause)
+	_ = one.Process.Signal(syscall.SIGCONT)
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.stops[len(one.stops)-1][1] = time.Now()
+}
+
+func (one *process) wasStopped(from, to time.Time) bool {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return slices.ContainsFunc(one.stops, func(s [2]time.Time) bool { return s[0].Before(to) && from.Before(s[1]) })
+}
+
+func start(t *testing.T, p plan, all *sync.WaitGroup, s *said) *process {
 	t.Helper()
 	text, err := json.Marshal(p)
 	must(t, err)
@@ -169,16 +224,23 @@ func start(t *testing.T, p plan, all *sync.WaitGroup, s *said) *exec.Cmd {
 		_ = c.Process.Kill()
 	}
 	must(t, err)
+	one := &process{Cmd: c}
 	all.Go(func() {
 		for in := bufio.NewScanner(out); in.Scan(); {
-			s.hear(in.Text())
+			var p payment
+			var begun, end int64
+			if _, err := fmt.Sscan(in.Text(), &p.outcome, &p.account, &begun, &end); err != nil {
+				t.Errorf("%s: %v", in.Text(), err)
+			}
+			p.begun, p.end = time.Unix(0, begun), time.Unix(0, end)
+			s.hear(p, one.wasStopped(p.begun, p.end))
 		}
 		if err := c.Wait(); err != nil {
 			t.Errorf("a process: %v", err)
 		}
 		leash.Off()
 	})
-	return c
+	return one
 }
 
 // runChild pays until the process is told to end. What has been paid is said.
@@ -199,38 +261,59 @@ func runChild() error {
 		return err
 	}
 	defer db.Close()
-	for ctx.Err() == nil {
-		lease, err := l.Lock(ctx, key)
-		if err != nil {
-			continue
-		}
-		// The program does not look at its lease: only the resource may stop it.
-		switch err := p.pay(db, lease); {
-		case err == nil:
-			fmt.Println("paid")
-		case errors.Is(err, fence.ErrStale):
-			fmt.Println("stale")
-		case errors.Is(err, fence.ErrUnknown):
-			fmt.Println("unknown")
-		default:
-			fmt.Println("failed:", err)
-		}
-		_ = lease.Unlock(context.WithoutCancel(ctx))
+	var all sync.WaitGroup
+	for i := range accounts {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				lease, err := l.Lock(ctx, fmt.Sprintf("account:%d", i))
+				if err != nil {
+					continue
+				}
+				begun := time.Now()
+				// The program does not look at its lease: only the resource may stop it.
+				outcome := p.pay(db, lease, i)
+				fmt.Println(outcome, i, begun.UnixNano(), time.Now().UnixNano())
+				_ = lease.Unlock(context.WithoutCancel(ctx))
+			}
+		})
 	}
+	all.Wait()
 	return nil
 }
 
-func (p *plan) pay(db *sql.DB, lease locker.Lease) error {
+// pay returns what became of it.
+func (p *plan) pay(db *sql.DB, lease locker.Lease, account int) string {
+	err := p.payInTx(db, lease, func(ctx context.Context, tx *sql.Tx) error {
+		var n int
+		row := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT balance FROM account WHERE id = %d", account))
+		if err := row.Scan(&n); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
+		_, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE account SET balance = %d WHERE id = %d", n+1, account))
+		return err
+	})
+	switch {
+	case err == nil:
+		return "paid"
+	case errors.Is(err, fence.ErrStale):
+		return "stale"
+	case errors.Is(err, fence.ErrUnknown):
+		return "unknown"
+	}
+	return "failed"
+}
+
+func (p *plan) payInTx(db *sql.DB, lease locker.Lease, do func(context.Context, *sql.Tx) error) error {
 	ctx := context.Background()
-	slowly := pay(func() { time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond) })
 	if !p.Naive {
-		return p.Fences.InTx(ctx, db, fence.Of(lease), slowly)
+		return p.Fences.InTx(ctx, db, fence.Of(lease), do)
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if err := slowly(ctx, tx); err != nil {
+	if err := do(ctx, tx); err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
 	if err := tx.Commit(); err != nil {
