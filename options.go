@@ -90,7 +90,7 @@ func MaxHold(d time.Duration) Option {
 //
 // On a store without CountsTime of backend.Capabilities, a process that sees the lock for the first time has to wait
 // for d, however long ago the lock was released. So a job that is a new process each time, or looks with TryLock
-// for the first time, never runs again. Use package once for it, whose ticks are locks of their own.
+// for the first time, never runs again. Use package once for it: nobody has to watch a tick.
 func MinHold(d time.Duration) Option {
 	return func(o *options) { o.minHold = d }
 }

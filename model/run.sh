@@ -1,11 +1,13 @@
 #!/bin/sh
 # Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml, progress.pml, local.pml, places.pml,
-# record.pml and told.pml. Exits non-zero if a property fails, a planted bug is not found, or a search is not complete.
+# record.pml, told.pml and ticks.pml. Exits non-zero if a property fails, a planted bug is not found, or a search is not
+# complete.
 #
 #   run.sh                      the small searches and all planted bugs, two at a time: about five minutes
 #   run.sh full                 the large searches too, about half an hour and 6 GB
 #   run.sh trace [MODEL] -D...  one search, with parameters of the model or its bugs; prints the shortest way to fail.
-#                               MODEL is heal, guard, handoff, progress, local, places, record or told; without it, fence
+#                               MODEL is heal, guard, handoff, progress, local, places, record, told or ticks;
+#                               without it, fence
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -364,6 +366,37 @@ recordsLarge() {
   holds "2 clients x 1 attempt, 5 writes"                        -DW=1
 }
 
+# ---- ticks.pml: the ticks of a job in one record --------------------------------------------------------------------
+
+ticks() {
+  model=ticks
+  heading "the ticks of a job in one record: ONCE, CLEAN"
+  holds "2 attempts"                                             -DA=2
+  holds "3 attempts, 2 writes"                                   -DV=2
+  holds "2 attempts, a window of 2, a skew of 2"                 -DA=2 -DW=2 -DS=2 -DN=6
+}
+
+tickBugs() {
+  model=ticks
+  heading "planted bugs in the ticks of a job"
+  breaks "NO_LOOK: the clock is not looked at again"             ONCE  -DNO_LOOK
+  breaks "NO_SKEW: a tick is dropped when the window is over"    ONCE  -DNO_SKEW
+  breaks "EARLY: a tick is dropped because there is no room"     ONCE  -DEARLY
+  breaks "SAME_MARK: the attempts of one call have one mark"     ONCE  -DSAME_MARK
+  breaks "NO_SWAP: a write does not compare"                     CLEAN -DNO_SWAP
+  breaks "NO_UNDO: what was given up is not undone"              CLEAN -DNO_UNDO
+  breaks "READS: undoing only reads"                             CLEAN -DREADS
+  breaks "REFUSED: a conflict proves that nothing was written"   CLEAN -DREFUSED
+  heading "broken assumptions"
+  breaks "OFF=2: clocks differ by more than the skew"            ONCE  -DOFF=2
+}
+
+ticksLarge() {
+  model=ticks
+  heading "the ticks of a job in one record, large"
+  holds "3 attempts, 4 writes"                                   -DV=4
+}
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 # both runs the first list of rows, and beside it the second one, which is printed when the first is done.
@@ -392,15 +425,15 @@ trap 'kill $pan $second 2>/dev/null; exit 130' INT TERM
 mode=${1-}
 case $mode in
 "")
-  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs records recordBugs tells tellsBugs"
+  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs records recordBugs tells tellsBugs ticks tickBugs"
   ;;
 full)
-  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge records recordBugs recordsLarge tells tellsBugs tellsLarge"
+  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge records recordBugs recordsLarge tells tellsBugs tellsLarge ticks tickBugs ticksLarge"
   ;;
 trace)
   shift
   case ${1-} in
-  heal | guard | handoff | progress | local | places | record | told | fence) model=$1 && shift ;;
+  heal | guard | handoff | progress | local | places | record | told | ticks | fence) model=$1 && shift ;;
   *) model=fence ;;
   esac
   trace "$@"

@@ -21,7 +21,8 @@
 //
 // # How it works
 //
-// Each tick is a lock of its own, with the name report@2026-11-22T06:00:00Z. Whoever gets it runs the job. The lock is
+// Each tick is a lock of its own, with the name report@2026-11-22T06:00:00Z, except on stores of package record; see
+// below. Whoever gets it runs the job. The lock is
 // kept from then on until the window and the skew after the tick are over: its TTL is at least as long, so a crash does
 // not free it, and MinHold keeps it when the job is done. After the window no instance claims the tick any more. It
 // looks at its clock before it asks the store, and again when it has been granted the lock. So when the lock ends, the
@@ -83,8 +84,11 @@
 // an operator has released is noticed later, when a third of the TTL is over. Window and skew together are less than 23
 // hours, and 3 % less than the TTL that a restart guard allows.
 //
-// On stores of package record, each tick leaves a record for good: a job a minute leaves 525,600 a year. Keep ticks in
-// another store, or remove the records of ticks that are older than the window: those of files while no program runs.
+// On stores of package record, the ticks of a job have one record, with the last of them: see
+// docs/adr/0084-the-ticks-of-a-job-in-one-record.md. It has room for 36 ticks whose window and skew are not over, which
+// is one every 1.8 s by default. A claim of one more fails as if the store could not be asked, and is repeated. There,
+// the lease of a job that takes longer than window and skew cannot be lost any more. Ticks of a semaphore or a shared
+// lock leave a record for each of their locks, for good.
 //
 // Instances with different windows do not agree on when a lock may end. Change the key together with the window, or
 // restart all instances between two ticks.

@@ -88,7 +88,7 @@ func TestClocksFurtherApartThanTheSkew(t *testing.T) {
 
 // A tick that is ahead is refused, unless clocks may differ by as much. It is then claimed for as long as any other.
 func TestTickInTheFuture(t *testing.T) {
-	withFleet(t, inMemory, func(w *fleet) {
+	onBoth(t, func(w *fleet) {
 		a, b := w.instance(0), w.instance(0)
 		for _, ahead := range []time.Duration{20 * time.Minute, skew + time.Second} {
 			a.until(w.tick.Add(-ahead))
@@ -380,6 +380,8 @@ func TestErrorsNameTheKeyOfTheCaller(t *testing.T) {
 		names(locker.Verify(w.Context(), lease))
 		names(locker.Bind(w.Context(), lease, nil))
 		names(lease.Unlock(w.Context()))
+		_, err = once.Claim(w.Context(), i.client, key, w.tick, once.Window(24*time.Hour))
+		names(err)
 		w.backend.(*lockertest.Store).Down()
 		_, err = once.Claim(w.Context(), i.client, key, w.tick.Add(time.Second))
 		names(err)

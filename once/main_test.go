@@ -41,6 +41,14 @@ func withFleet(t *testing.T, backend func() backend.Backend, f func(w *fleet)) {
 	})
 }
 
+// onBoth runs f as withFleet does, on a store where each tick is a lock, and on one that keeps them in one record.
+func onBoth(t *testing.T, f func(w *fleet)) {
+	t.Helper()
+	for name, backend := range map[string]func() backend.Backend{"memory": inMemory, "a store of records": inRecords} {
+		t.Run(name, func(t *testing.T) { withFleet(t, backend, f) })
+	}
+}
+
 // runs counts that a tick was run.
 func (w *fleet) runs(tick time.Time) {
 	w.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/core/tick"
 )
 
 const (
@@ -191,7 +192,7 @@ func (c *claim) acquire(ctx context.Context, l locker.Locker, key string) (locke
 	if err != nil {
 		return nil, &locker.Error{Op: "once", Key: key, Err: err}
 	}
-	lease, err := c.lock(ctx, l, name(key, c.tick))
+	lease, err := c.lock(ctx, l, key)
 	switch {
 	case errors.Is(err, ErrElsewhere):
 		return nil, &locker.Error{Op: "once", Key: key, Err: err}
@@ -212,11 +213,6 @@ func named(key string, err error) error {
 		return &locker.Error{Op: of.Op, Key: key, Err: of.Err}
 	}
 	return err
-}
-
-// name returns the name of the lock of a tick. No two ticks of all keys have a name in common.
-func name(key string, tick time.Time) string {
-	return key + "@" + tick.UTC().Format("2006-01-02T15:04:05.999Z")
 }
 
 // claim is one call of Claim or Do.
@@ -277,8 +273,11 @@ func (c *claim) hold() time.Duration {
 	return d + d/50 + 10*time.Millisecond
 }
 
-// lock acquires the lock of the tick.
-func (c *claim) lock(ctx context.Context, l locker.Locker, key string) (locker.Lease, error) {
+// lock acquires the lock of the tick of the job key. A store may keep the ticks of a job in one place: it is told when
+// nobody claims the tick any more.
+func (c *claim) lock(ctx context.Context, l locker.Locker, job string) (locker.Lease, error) {
+	ctx = tick.With(ctx, &tick.Tick{Job: job, At: c.tick, Until: c.tick.Round(0).Add(c.window + c.skew), Now: c.now})
+	key := tick.Name(job, c.tick)
 	opts := []locker.Option{locker.TTL(c.hold()), locker.MinHold(c.hold())}
 	lease, held := l.TryLock(ctx, key, opts...)
 	if !errors.Is(held, locker.ErrHeld) || ctx.Err() != nil {

@@ -12,21 +12,25 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/internal/testing/recordstore"
 	"github.com/golocker/locker/lockertest"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/once"
+	"github.com/golocker/locker/record"
 	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
 )
 
 func inMemory() backend.Backend { return memory.NewBackend() }
 
+func inRecords() backend.Backend { return record.NewBackend(recordstore.New()) }
+
 // Three instances, whose clocks are 200 ms apart, run a thousand ticks. Schedulers are late now and then, and jobs take
 // longer than an interval now and then. Beside it, the same instances run the job under a plain lock.
 func TestEachTickRunsOnce(t *testing.T) {
 	const ticks, interval = 1000, time.Minute
 	seed := rand.Uint64()
-	withFleet(t, inMemory, func(w *fleet) {
+	onBoth(t, func(w *fleet) {
 		var mu sync.Mutex
 		outcomes, plain := map[once.Outcome]int{}, map[time.Time]int{}
 		var all sync.WaitGroup
@@ -90,7 +94,7 @@ func TestEachTickRunsOnce(t *testing.T) {
 
 // The same tick has the same lock in all time zones, also if it has been read from a clock. Other ticks have others.
 func TestWhichTick(t *testing.T) {
-	withFleet(t, inMemory, func(w *fleet) {
+	onBoth(t, func(w *fleet) {
 		i := w.instance(0)
 		i.until(w.tick)
 		w.is(once.Ran)(i.per(nil))
@@ -105,7 +109,7 @@ func TestWhichTick(t *testing.T) {
 
 // A claim without a function lasts as long as any other. Its errors say why there is none.
 func TestClaim(t *testing.T) {
-	withFleet(t, inMemory, func(w *fleet) {
+	onBoth(t, func(w *fleet) {
 		a, b := w.instance(0), w.instance(0)
 		a.until(w.tick)
 		lease, err := once.Claim(w.Context(), a.client, key, w.tick)
@@ -138,7 +142,7 @@ func TestClaim(t *testing.T) {
 
 // What cannot be used fails before the store is asked.
 func TestInvalid(t *testing.T) {
-	withFleet(t, inMemory, func(w *fleet) {
+	onBoth(t, func(w *fleet) {
 		never := func(context.Context) error { w.Error("f is called"); return nil }
 		for what, try := range map[string]func() (once.Outcome, error){
 			"the key is empty": func() (once.Outcome, error) {
@@ -167,7 +171,7 @@ func TestInvalid(t *testing.T) {
 
 // The errors of f are those of f, whatever they match, and the tick stays claimed.
 func TestErrorsOfTheJob(t *testing.T) {
-	withFleet(t, inMemory, func(w *fleet) {
+	onBoth(t, func(w *fleet) {
 		i := w.instance(0)
 		i.until(w.tick)
 		for n, want := range []error{
@@ -195,7 +199,7 @@ func TestErrorsOfTheJob(t *testing.T) {
 
 // The context ends before the call, while it looks at a tick that is claimed, and while f runs.
 func TestContextEnds(t *testing.T) {
-	withFleet(t, inMemory, func(w *fleet) {
+	onBoth(t, func(w *fleet) {
 		i := w.instance(0)
 		i.until(w.tick)
 		call := func(ctx context.Context, f func(ctx context.Context) error) (once.Outcome, error) {
@@ -254,7 +258,7 @@ func TestDefaultsOfTheLocker(t *testing.T) {
 		"MinHold":   {locker.MinHold(time.Hour)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withFleet(t, inMemory, func(w *fleet) {
+			onBoth(t, func(w *fleet) {
 				a, b := w.instance(skew/2), w.instance(-skew/2)
 				a.locker = locker.Defaults(opts...)(a.client)
 				a.until(w.tick)
@@ -297,7 +301,7 @@ func TestOtherLockers(t *testing.T) {
 		"shared":    {func(c *locker.Client) locker.Locker { return rwlock.New(c).Shared() }, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withFleet(t, inMemory, func(w *fleet) {
+			onBoth(t, func(w *fleet) {
 				var all sync.WaitGroup
 				for n := range 4 {
 					i := w.instance(time.Duration(n) * time.Second)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/internal/core/tick"
 )
 
 // attempt is one attempt to acquire a lock.
@@ -50,9 +51,13 @@ func (b *Backend) acquire(
 	if err := b.chores.Backlog(); err != nil {
 		return backend.Grant{}, 0, unavailable(err)
 	}
-	a := &attempt{Backend: b, req: req, name: b.nameOf(req.Key), start: time.Now()}
+	t := tick.From(ctx, req.Key)
 	ctx, cancel := b.bounded(ctx, min(limit, req.TTL))
 	defer cancel()
+	if t != nil {
+		return b.claim(ctx, req, t)
+	}
+	a := &attempt{Backend: b, req: req, name: b.nameOf(req.Key), start: time.Now()}
 	defer func() {
 		if a.doubt {
 			a.undoLater()
@@ -133,8 +138,7 @@ func (a *attempt) take(ctx context.Context, found entry, own bool) (entry, error
 		a.lock.Last, a.lock.Over = a.lock.Token+uint64(max(1, a.req.Fences))-1, found.before()
 	}
 	if a.lock.Last > maxToken {
-		return entry{}, fmt.Errorf("%w: tokens end at 2⁵³, and the record has %d: delete it while nobody has the lock",
-			locker.ErrUnavailable, found.Last)
+		return entry{}, errTokens(found.Last)
 	}
 	a.doubt, a.over = true, found.version
 	written, err := a.write(ctx, a.name, a.over, &a.lock, mine, a.misses)
@@ -142,6 +146,11 @@ func (a *attempt) take(ctx context.Context, found entry, own bool) (entry, error
 		a.doubt = false
 	}
 	return written, err
+}
+
+func errTokens(last uint64) error {
+	return fmt.Errorf("%w: tokens end at 2⁵³, and the record has %d: delete it while nobody has the lock",
+		locker.ErrUnavailable, last)
 }
 
 func (a *attempt) granted(e entry) backend.Grant {

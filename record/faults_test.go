@@ -17,35 +17,6 @@ import (
 // seeds is how many runs with different faults there are of each kind; with -short, a third.
 const seeds = 60
 
-// faults makes a function that lets faults happen to one in a few requests. Those that are long are longer than calls
-// wait.
-func faults(rng *rand.Rand) func(recordstore.Request) recordstore.Fault {
-	few := 2 + rng.IntN(10)
-	delay := func() time.Duration { return time.Duration(rng.Int64N(int64(3 * time.Second))) }
-	return func(recordstore.Request) (f recordstore.Fault) {
-		if rng.IntN(few) > 0 {
-			return f
-		}
-		switch rng.IntN(7) {
-		case 0:
-			f.Before = delay()
-		case 1:
-			f.After = delay()
-		case 2:
-			f.Before, f.After = delay()/10, delay()/10
-		case 3:
-			f.Lost = true
-		case 4:
-			f.Twice = true
-		case 5:
-			f.Refused = true
-		case 6:
-			f.Doubted = true
-		}
-		return f
-	}
-}
-
 // judge sees all leases of a run, of all processes.
 type judge struct {
 	t  *testing.T
@@ -132,7 +103,7 @@ func eachSeed(t *testing.T, f func(t *testing.T, s *recordstore.Store, rng *rand
 				s.Latency = time.Duration(rng.Int64N(int64(20 * time.Millisecond)))
 				t.Cleanup(s.Wait)
 				s.Put("k", record.Free(ahead())) // so that the clock does not make tokens grow
-				s.Inject(faults(rng))
+				s.Inject(recordstore.Faults(rng))
 				f(t, s, rand.New(rand.NewPCG(seed, 2)))
 			})
 		})

@@ -171,6 +171,9 @@ func (b *Backend) Extend(ctx context.Context, req backend.Request) error {
 	}
 	ctx, cancel := b.bounded(ctx, req.TTL)
 	defer cancel()
+	if c, ok := req.Private.(*claim); ok {
+		return c.extend(ctx)
+	}
 	h, now := holdingOf(req), time.Now()
 	if !h.asks(now, now.Add(req.TTL)) {
 		if err := b.release(ctx, req, now); err != nil {
@@ -200,6 +203,13 @@ func (b *Backend) Release(ctx context.Context, req backend.Request) error {
 	}
 	bounded, cancel := b.bounded(ctx, b.timeout)
 	defer cancel()
+	if c, ok := req.Private.(*claim); ok {
+		err := c.release(bounded, req.Keep)
+		if errors.Is(err, locker.ErrUnavailable) {
+			b.chores.Repeat(time.Now().Add(req.TTL), func(ctx context.Context) error { return c.release(ctx, 0) })
+		}
+		return err
+	}
 	now := time.Now()
 	keepUntil, valid := now.Add(req.Keep), holdingOf(req).validAt(now)
 	err := b.release(bounded, req, keepUntil)
@@ -243,6 +253,9 @@ func (b *Backend) Verify(ctx context.Context, req backend.Request) error {
 	}
 	ctx, cancel := b.bounded(ctx, b.timeout)
 	defer cancel()
+	if c, ok := req.Private.(*claim); ok {
+		return c.verify(ctx)
+	}
 	found, err := b.read(ctx, b.nameOf(req.Key))
 	if err == nil {
 		err = found.owned(req)

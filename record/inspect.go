@@ -40,7 +40,14 @@ func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 	}
 	ctx, cancel := b.bounded(ctx, b.timeout)
 	defer cancel()
-	found, err := b.read(ctx, b.nameOf(key))
+	c, shown, err := b.tickOf(ctx, key)
+	if c != nil {
+		return shown, nil
+	}
+	var found entry
+	if err == nil {
+		found, err = b.read(ctx, b.nameOf(key))
+	}
 	switch {
 	case errors.Is(err, locker.ErrForeignKey):
 		return inspect.Inspection{State: inspect.Foreign}, nil
@@ -74,9 +81,17 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	}
 	ctx, cancel := b.bounded(ctx, b.timeout)
 	defer cancel()
+	c, shown, err := b.tickOf(ctx, key)
+	switch {
+	case err != nil:
+		return inspect.Inspection{State: inspect.Unknown}, err
+	case c != nil && !strings.HasPrefix(c.mark, owner):
+		return shown, locker.ErrNotHeld
+	case c != nil:
+		return shown, c.undo(ctx, &c.over)
+	}
 	name := b.nameOf(key)
 	var was entry // whose record was to be replaced
-	var shown inspect.Inspection
 	nonce := ""
 	for n := 0; ; n++ {
 		found, err := b.read(ctx, name)

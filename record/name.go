@@ -30,9 +30,14 @@ func NameOf(key string) string {
 			fmt.Fprintf(&out, "=%02x", c)
 		}
 		if out.Len() > maxName {
-			sum := sha256.Sum256([]byte(key))
-			return "=s" + hex.EncodeToString(sum[:])
+			return hashed(key)
 		}
 	}
 	return out.String()
+}
+
+// hashed returns the name of the record of a key whose name would be too long.
+func hashed(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "=s" + hex.EncodeToString(sum[:])
 }

@@ -35,7 +35,7 @@
 // when its time is over, for the Client that has released it as for one that has looked at it since. A process that
 // looks at it for the first time has to watch it for all of MinHold, however long ago it was released. So do not give
 // MinHold to a job that is a new process each time: it would run the first time only. On such a store, a tick of
-// package once, or "locker run --tick", is for that: each tick is a lock of its own. "locker run --min-hold" refuses a
+// package once, or "locker run --tick", is for that: nobody watches a tick. "locker run --min-hold" refuses a
 // --wait that is not longer.
 //
 // # Waiting
@@ -54,7 +54,8 @@
 //
 // # Records
 //
-// The first acquisition of a key creates its record, which stays for good: a release writes that the lock is free. If
+// The first acquisition of a key creates its record, which stays for good: a release writes that the lock is free. The
+// ticks of a job, of package once, have one record. If
 // somebody deletes the record of a lock that is held, the lock is free, and its holder learns that with its next
 // renewal.
 //

@@ -61,6 +61,9 @@ type content struct {
 
 	Age int64 `json:"age_ms,omitempty"` // how long the owner had the lock when the record was written
 
+	// Ticks has the last ticks of a job that were claimed; see ticks.go. The record is that of no lock, and free.
+	Ticks string `json:"ticks,omitempty"`
+
 	// Nonce is in no other text. That of a record that was adopted begins with the one of the record that it stands for.
 	Nonce string `json:"nonce"`
 
@@ -145,7 +148,10 @@ func parse(text []byte) (content, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return foreign("the record has something after its text")
 	}
+	ticks, ok := ticksOf(c.Ticks)
 	switch {
+	case !ok || len(ticks) > 0 && c.State != free:
+		return foreign("the record has the ticks %q", c.Ticks)
 	case c.Nonce == "" || c.Last == 0:
 		return foreign("the record has no nonce or no tokens")
 	case c.Last > maxToken:

@@ -30,6 +30,7 @@ func TestOneServer(t *testing.T) {
 		"Autocommit":    testAutocommit,
 		"Dirty":         testNothingUncommittedIsRead,
 		"Numbered":      testNumbersOfRowsAreNoTimes,
+		"Old":           testOldRecordsAreDeleted,
 		"Versions":      testVersionsDoNotComeBack,
 		"MissingTable":  testMissingTable,
 		"Tables":        testTables,

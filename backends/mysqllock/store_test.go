@@ -206,6 +206,43 @@ func testTables(t *testing.T, s *mariadbtest.Server) {
 	}
 }
 
+// The statement of the page deletes the records of locks that nobody has had for two days.
+func testOldRecordsAreDeleted(t *testing.T, s *mariadbtest.Server) {
+	page, err := os.ReadFile("../../docs/backends/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, statement, _ := strings.Cut(string(page), "```sql\n")
+	statement, _, _ = strings.Cut(statement, "```")
+	db := pool(t, s.URL(mariadbtest.Database))
+	store := mysqllock.NewStore(db, mysqllock.Table("old"))
+	if err := mysqllock.Migrate(t.Context(), db, mysqllock.Table("old")); err != nil {
+		t.Fatal(err)
+	}
+	day := func(ago int) int64 { return time.Now().AddDate(0, 0, -ago).UnixMicro() }
+	for name, text := range map[string]string{
+		"unused": `"state":"free","last":` + fmt.Sprint(day(3)), "yesterday": `"state":"free","last":` + fmt.Sprint(day(1)),
+		"ahead": `"state":"free","last":` + fmt.Sprint(day(-9)),
+		"held":  `"state":"held","owner":"o","length_ms":1000,"token":1,"last":` + fmt.Sprint(day(3)),
+	} {
+		if _, err := store.Create(t.Context(), name, []byte(`{"locker":1,"nonce":"n",`+text+`}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, db, strings.Replace(statement, mysqllock.DefaultTable, "old", 1))
+	for name, want := range map[string]bool{"unused": false, "yesterday": true, "ahead": true, "held": true} {
+		if _, version, err := store.Get(t.Context(), name); err != nil || (version != "") != want {
+			t.Errorf("%s: there is a record: %v, %v; want %v", name, version != "", err, want)
+		}
+	}
+	l := record.New(store)
+	defer func() { _ = l.Close() }()
+	lease, err := l.TryLock(t.Context(), "unused")
+	if err != nil || int64(lease.Fence()) <= day(3) {
+		t.Errorf("after the deletion: %v, %v", lease, err)
+	}
+}
+
 // The rights that are documented are enough.
 func testRights(t *testing.T, s *mariadbtest.Server) {
 	db := pool(t, s.URL(mariadbtest.Database))

@@ -16,9 +16,9 @@ var onceMutants = []mutant{
 		"TestProcessStandsStillBeforeItsRequest"),
 	tick("a call that finds the tick held does not wait", "settling = time.Second", "settling = time.Nanosecond",
 		"TestAnswerIsLost"),
-	tick("all ticks have one lock", "2006-01-02T15:04:05.999Z", "2006", "TestWhichTick"),
-	tick("each time zone has its ticks", "tick.UTC().Format", "tick.Format", "TestWhichTick"),
-	tick("ticks of one second are one", "05.999Z", "05Z", "TestWhichTick"),
+	named("all ticks have one lock", "2006-01-02T15:04:05.999Z", "2006", "TestWhichTick"),
+	named("each time zone has its ticks", "at.UTC().Format", "at.Format", "TestWhichTick"),
+	named("ticks of one second are one", "05.999Z", "05Z", "TestWhichTick"),
 	tick("the time of a clock is a tick", "%int(time.Millisecond) != 0", "%int(time.Millisecond) < 0", "TestInvalid"),
 	tick("a release that is not answered is an error", "	if errors.Is(err, locker.ErrUnavailable) {", "	if false {",
 		"TestTheClaimOutlastsTheSkew"),
@@ -30,6 +30,11 @@ var onceMutants = []mutant{
 		"TestErrorsNameTheKeyOfTheCaller"),
 	tick("the end of the context looks like a tick that is claimed", "wait.Err() != nil && ctx.Err() == nil",
 		"wait.Err() != nil", "TestContextEnds"),
+}
+
+// named is a mutant of the names of ticks.
+func named(name, old, changed, tests string) mutant {
+	return mutant{"once: " + name, []patch{{"internal/core/tick/tick.go", old, changed}}, []killer{test("once", tests)}}
 }
 
 func tick(name, old, changed, tests string) mutant {
