@@ -2,9 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,7 +10,6 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/quorumtest"
-	"github.com/golocker/locker/lockertrace"
 )
 
 type (
@@ -89,38 +85,10 @@ var quorumProperties = []property[quorumHarness]{
 		minorityExtendsNothing,
 	},
 	{
-		"LateExtendIsNoValidity",
-		"An extension is counted from the time when it was sent, however late the nodes confirm it, and a " +
-			"confirmation after the end of the lease does not revive it.",
-		"By then another client can have the lock.",
-		lateExtendIsNoValidity,
-	},
-	{
 		"MinorityLossKeeps",
 		"If a minority of the nodes loses the lock, the lease stays valid and is renewed as before.",
 		"Otherwise one machine that lost its data would end every lease.",
 		minorityLossKeeps,
-	},
-	{
-		"LeasesHeal",
-		"If a node lacks the lock of a lease, because it was unavailable or lost it, later extensions restore the " +
-			"lock there until Unlock.",
-		"Otherwise every passing fault would leave the lease on fewer nodes, until the failure of a minority ends " +
-			"it.",
-		leasesHeal,
-	},
-	{
-		"MajorityLossEnds",
-		"If a majority of the nodes loses the lock, its lease ends within one TTL and Unlock reports ErrNotHeld.",
-		"A holder that does not notice the loss continues to work while another client has the lock.",
-		majorityLossEnds,
-	},
-	{
-		"MajorityOutageEnds",
-		"While a majority of the nodes is down or hangs, leases end no later than their Until, although they are " +
-			"renewed.",
-		"Without confirmation the lock ends on the nodes, and when they are back another client can acquire it.",
-		majorityOutageEnds,
 	},
 	{
 		"SplitVotesEnd",
@@ -130,23 +98,11 @@ var quorumProperties = []property[quorumHarness]{
 		splitVotesEnd,
 	},
 	{
-		"CleanupWakesNobody",
-		"Undoing a failed attempt on the nodes that granted it does not wake the waiters.",
-		"All woken waiters would ask in vain, and would split the votes of the next holder.",
-		cleanupWakesNobody,
-	},
-	{
 		"OneCommandPerNode",
 		"An uncontended acquisition of a key that was used before costs one command per node, and so does its " +
 			"release.",
 		"A second round trip doubles the time of every lock.",
 		oneCommandPerNode,
-	},
-	{
-		"DuplicateVotesOnce",
-		"A node that is configured twice is refused, or has one vote.",
-		"If it had two votes, a majority of the votes would not be a majority of the nodes.",
-		duplicateVotesOnce,
 	},
 }
 
@@ -162,46 +118,6 @@ func minorityExtendsNothing(t testing.TB, h quorumHarness) {
 		}
 		end()
 	})
-}
-
-func lateExtendIsNoValidity(t testing.TB, h quorumHarness) {
-	q := newQuorum(t, h, 1)
-	ttl := q.short()
-	for _, first := range q.firsts(q.minority + 1) {
-		late, _ := q.split(first, q.minority+1)
-		for _, delay := range []time.Duration{ttl / 4, ttl * 3 / 2} {
-			lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.TTL(ttl), locker.NoRenewal())
-			ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
-			before := lease.Until()
-			end := hanging.inject(t, late)
-			var start time.Time
-			extended := make(chan error, 1)
-			go func() {
-				start = time.Now()
-				extended <- lease.Extend(ctx)
-			}()
-			time.Sleep(delay)
-			end()
-			err := <-extended
-			cancel()
-			what := fmt.Sprintf("Extend of a lease with %v left that a majority answers after %v", before.Sub(start),
-				delay)
-			limit := before
-			if err == nil {
-				limit = start.Add(ttl)
-				if h.Bubble == nil {
-					limit = limit.Add(delay / 2) // the machine may have stalled before Extend was sent
-				}
-			}
-			if after := lease.Until(); after.After(limit) {
-				t.Errorf("%s: expected Until no later than %v from its start, seen %v (error %v)", what,
-					limit.Sub(start), after.Sub(start), err)
-			}
-			if time.Since(limit) > 0 && !errors.Is(lease.Err(), locker.ErrLost) {
-				t.Errorf("%s: expected the lease to be lost, seen Err %v (error %v)", what, lease.Err(), err)
-			}
-		}
-	}
 }
 
 func minorityLossKeeps(t testing.TB, h quorumHarness) {
@@ -227,99 +143,6 @@ func minorityLossKeeps(t testing.TB, h quorumHarness) {
 	for _, lease := range leases {
 		unlock(t, lease)
 	}
-}
-
-func leasesHeal(t testing.TB, h quorumHarness) {
-	q := newQuorum(t, h, 1)
-	// heals extends lease until it is on all nodes. Other properties check that the lease stays valid.
-	heals := func(what string, lease locker.Lease) bool {
-		t.Helper()
-		on := 0
-		if until(hangLimit, func() bool {
-			if err := lease.Extend(t.Context()); errors.Is(err, locker.ErrLost) {
-				return true
-			}
-			time.Sleep(calm)
-			on = lockedOn(q.Nodes, lease.Key())
-			return on == len(q.Nodes)
-		}) {
-			return lease.Err() == nil
-		}
-		t.Errorf("%s: expected extensions to restore the lock on all of %d nodes, seen it on %d", what, len(q.Nodes),
-			on)
-		return false
-	}
-	over := func(lease locker.Lease) {
-		t.Helper()
-		unlock(t, lease)
-		wantFree(t, "after Unlock of a lease that has healed", q.Nodes, lease.Key())
-	}
-	lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.NoRenewal())
-	for first := range q.Nodes { // one minority after the other, in total more nodes than a majority
-		forgetful, _ := q.split(first, q.minority)
-		for _, n := range forgetful {
-			n.Delete(lease.Key())
-		}
-		if !heals(fmt.Sprintf("%d of %d nodes have lost the lock", q.minority, len(q.Nodes)), lease) {
-			return
-		}
-	}
-	over(lease)
-	out, _ := q.split(0, q.minority)
-	end := down.inject(t, out)
-	lease = regain(t, q.ls[0], q.key(), locker.NoRenewal())
-	end()
-	if heals(fmt.Sprintf("%d of %d nodes were down when it was locked", q.minority, len(q.Nodes)), lease) {
-		over(lease)
-	}
-}
-
-// wantLoss waits for the end of a lost lease.
-func (q *quorum) wantLoss(t testing.TB, what string, lease locker.Lease) {
-	t.Helper()
-	await(t, "Done to be closed: "+what, lease.Done(), q.short()+slack)
-	late := time.Since(lease.Until())
-	if q.Bubble == nil {
-		late -= slack / 4 // real machines stall at times
-	}
-	if late > 0 {
-		t.Errorf("%s: expected Done to be closed before Until, seen it %v late", what, late)
-	}
-	if err := lease.Err(); !errors.Is(err, locker.ErrLost) {
-		t.Errorf("%s: expected Err to match ErrLost, seen %v", what, err)
-	}
-}
-
-func majorityLossEnds(t testing.TB, h quorumHarness) {
-	q := newQuorum(t, h, 1)
-	for first := range q.Nodes {
-		lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.TTL(q.short()))
-		forgetful, _ := q.split(first, q.minority+1)
-		// A renewal in between restores the lock on nodes that have already lost it. The lock is therefore deleted
-		// until the loss is noticed.
-		for end := time.Now().Add(q.short()); lease.Err() == nil && time.Now().Before(end); {
-			for _, n := range forgetful {
-				n.Delete(lease.Key())
-			}
-			select {
-			case <-lease.Done():
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-		q.wantLoss(t, fmt.Sprintf("%d of %d nodes have lost the lock", len(forgetful), len(q.Nodes)), lease)
-		wantError(t, "Unlock of a lock that a majority has lost", lease.Unlock(t.Context()), locker.ErrNotHeld,
-			locker.ErrLost)
-	}
-}
-
-func majorityOutageEnds(t testing.TB, h quorumHarness) {
-	q := newQuorum(t, h, 1)
-	q.each(t, q.minority+1, func(way outage, out, _ []quorumNode) {
-		lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.TTL(q.short()))
-		end := way.inject(t, out)
-		q.wantLoss(t, fmt.Sprintf("%d of %d nodes %s", len(out), len(q.Nodes), way.name), lease)
-		end()
-	})
 }
 
 func splitVotesEnd(t testing.TB, h quorumHarness) {
@@ -360,41 +183,6 @@ func splitVotesEnd(t testing.TB, h quorumHarness) {
 	}
 }
 
-func cleanupWakesNobody(t testing.TB, h quorumHarness) {
-	q := newQuorum(t, h, 3)
-	const attempts = 8
-	for first := range q.Nodes {
-		key := q.key()
-		holder := q.everywhere(t, q.ls[0], key, nil, locker.NoRenewal())
-		ctx, cancel := context.WithTimeout(t.Context(), 2*hangLimit)
-		defer cancel()
-		var told atomic.Int32 // notifications, as opposed to polls
-		waiter := wait(lockertrace.With(ctx, &lockertrace.Trace{Woken: func(w lockertrace.Wake) {
-			if w.Reason != lockertrace.WakePoll {
-				told.Add(1)
-			}
-		}}), q.ls[1], key)
-		waiter.mustWait(t)
-		time.Sleep(calm) // a Notifier calls wake once when its subscription is active
-		forgetful, _ := q.split(first, q.minority)
-		for _, n := range forgetful {
-			n.Delete(key) // these nodes grant the lock to others, whose attempts must then be undone
-		}
-		before := told.Load()
-		for range attempts {
-			wantHeld(t, q.ls[2], key)
-			until(calm, func() bool { return lockedOn(forgetful, key) == 0 })
-		}
-		time.Sleep(calm) // messages may still arrive
-		// A few notifications are accepted: a client that reconnects also wakes its waiters.
-		if n := told.Load() - before; n > attempts/2 {
-			t.Errorf("%d failed attempts of others: expected no notification of waiters, seen %d", attempts, n)
-		}
-		unlock(t, holder)
-		waiter.serve(t, "of a waiter")
-	}
-}
-
 func oneCommandPerNode(t testing.TB, h quorumHarness) {
 	q := newQuorum(t, h, 1)
 	key := q.key()
@@ -430,26 +218,4 @@ func oneCommandPerNode(t testing.TB, h quorumHarness) {
 	}
 	t.Errorf("expected each node to execute one command to lock and one to unlock, seen %v and %v in all at the last "+
 		"of %d tries", toLock, inAll, tries)
-}
-
-func duplicateVotesOnce(t testing.TB, h quorumHarness) {
-	q := newQuorum(t, h, 1)
-	q.ready(t)
-	l, err := q.Duplicate()
-	if err != nil {
-		return // refused
-	}
-	if c, ok := locker.As[io.Closer](l); ok {
-		defer func() { _ = c.Close() }()
-	}
-	one := len(q.Nodes) / 2 // less than a majority, unless the first node counts twice
-	end := down.inject(t, q.Nodes[one:])
-	err = patiently(t, "TryLock", func(ctx context.Context) error {
-		_, err := l.TryLock(ctx, q.key())
-		return err
-	})
-	if err == nil {
-		t.Errorf("%d of %d nodes, one of them configured twice: expected no majority, seen a lock", one, len(q.Nodes))
-	}
-	end()
 }

@@ -208,18 +208,13 @@ func simulatedQuorum(t testing.TB, n int) quorumtest.Store {
 		})
 	}
 	s.Client = func() locker.Locker {
-		return build(open)
+		ds := make([]drivers.Driver, n)
+		for i := range ds {
+			ds[i] = open[i]()
+		}
+		return redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 	}
-	s.Duplicate = func() (locker.Locker, error) { return build(append(open[:n-1:n-1], open[0])), nil }
 	return s
-}
-
-func build(open []func() drivers.Driver) *locker.Client {
-	ds := make([]drivers.Driver, len(open))
-	for i := range ds {
-		ds[i] = open[i]()
-	}
-	return redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 }
 
 // The same on real servers.
@@ -240,16 +235,8 @@ func TestQuorumConformance(t *testing.T) {
 }
 
 func realQuorum(t testing.TB, driver string, c cluster) quorumtest.Store {
-	n := len(c)
 	s := quorumtest.Store{
 		Client: func() locker.Locker { return c.client(t, driver, redlock.Budget(redlock.DefaultBudget)) },
-		Duplicate: func() (locker.Locker, error) {
-			ds := make([]drivers.Driver, n)
-			for i := range ds {
-				ds[i] = open(t, driver, c[i%(n-1)].Addr()) // the last is the first
-			}
-			return redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler))), nil
-		},
 	}
 	for _, server := range c {
 		s.Nodes = append(s.Nodes, quorumtest.Node{

@@ -34,10 +34,6 @@ type Store struct {
 
 	// Nodes are the nodes that the Lockers of Client use, in any order.
 	Nodes []Node
-
-	// Duplicate makes a Locker in which the last of Nodes is replaced by the first one, under another name or address,
-	// or returns the error that refuses it.
-	Duplicate func() (locker.Locker, error)
 }
 
 // Node is one node.
