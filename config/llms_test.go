@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/election"
+	"github.com/golocker/locker/fence"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/once"
@@ -33,15 +34,12 @@ func settle(ctx context.Context, l locker.Locker, id string, pay func(ctx contex
 	return locker.Do(ctx, l, "invoice:"+id, pay) // the ctx of pay ends if the lock is lost
 }
 
-func saveDocument(ctx context.Context, db *sql.DB, token uint64, id, text string) error {
-	r, err := db.ExecContext(ctx, `UPDATE doc SET text = $1, fence = $2 WHERE id = $3 AND fence <= $2`, text, token, id)
-	if err != nil {
+func saveDocument(ctx context.Context, db *sql.DB, lease locker.Lease, id, text string) error {
+	fences := fence.SQL{Dialect: fence.PostgreSQL} // fences.Create() makes its table
+	return fences.InTx(ctx, db, fence.Of(lease), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE doc SET text = $1 WHERE id = $2`, text, id)
 		return err
-	}
-	if n, err := r.RowsAffected(); err != nil || n == 0 {
-		return errors.Join(errors.New("a newer holder has been here"), err)
-	}
-	return nil
+	})
 }
 
 func cleanUp(ctx context.Context, l locker.Locker, job func(ctx context.Context) error) error {

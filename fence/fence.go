@@ -18,7 +18,8 @@
 //	})
 //
 // It needs no clock, and nothing of the store but its tokens. docs/fencing.md compares it with a transaction that is
-// bound to the lock, as postgreslock.InTx binds it, and has the proof.
+// bound to the lock, as postgreslock.InTx binds it, and has the proof. [Redis] does the same for values in a Redis.
+// Where the resource is behind a service, [Transport] and [HTTP] carry the tokens there.
 package fence
 
 import (
@@ -26,7 +27,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/golocker/locker"
@@ -43,9 +43,9 @@ var (
 	ErrNotEntered = errors.New("the fencing token has not entered the resource")
 
 	// ErrUnknown says that a transaction may have been committed or not, because the answer to COMMIT did not come, or
-	// because it ended before its check. Enter the resource again before you look, with the lock still held or with a
-	// new one: then it stays as it is.
-	ErrUnknown = errors.New("it is not known whether the transaction was committed")
+	// because it ended before its check; or that a script of Redis may have been executed. Enter the resource again
+	// before you look, with the lock still held or with a new one: then it stays as it is.
+	ErrUnknown = errors.New("it is not known whether anything was written")
 
 	// ErrNoToken says that a lease has no token that orders its holders: the store issues none, or others hold the key
 	// at the same time, as with permits and shared locks.
@@ -78,7 +78,7 @@ func (e *StaleError) Unwrap() error { return ErrStale }
 // holds a permit, for a resource that belongs to the permit's slot alone.
 type Hold struct {
 	Resource string // not empty
-	Token    uint64 // not 0, at most math.MaxInt64
+	Token    uint64 // not 0, and in SQL at most math.MaxInt64
 
 	lease locker.Lease // nil if it is not known
 	err   error        // why the lease has no token for it
@@ -125,9 +125,6 @@ func sorted(holds []Hold) ([]Hold, error) {
 			return nil, fmt.Errorf("fence: a resource without a name: %w", locker.ErrInvalid)
 		case h.Token == 0:
 			return nil, fmt.Errorf("fence: %q: %w: the store issues none", h.Resource, ErrNoToken)
-		case h.Token > math.MaxInt64:
-			return nil, fmt.Errorf("fence: %q: the token %d is greater than databases have numbers: %w",
-				h.Resource, h.Token, locker.ErrInvalid)
 		}
 	}
 	holds = slices.Clone(holds)
@@ -144,4 +141,15 @@ func sorted(holds []Hold) ([]Hold, error) {
 func (h Hold) stale(ctx context.Context, seen uint64) error {
 	ahead := h.lease != nil && locker.Verify(ctx, h.lease) == nil
 	return &StaleError{Resource: h.Resource, Token: h.Token, Seen: seen, Ahead: ahead}
+}
+
+// compare compares the token of the hold with what the resource has seen.
+func (h Hold) compare(ctx context.Context, seen uint64) error {
+	switch {
+	case seen > h.Token:
+		return h.stale(ctx, seen)
+	case seen < h.Token:
+		return fmt.Errorf("fence: %q: %w: %d, and the resource has seen %d", h.Resource, ErrNotEntered, h.Token, seen)
+	}
+	return nil
 }

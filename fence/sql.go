@@ -114,6 +114,12 @@ func (s SQL) valid(holds []Hold) ([]Hold, error) {
 			return nil, fmt.Errorf("fence: %q is no name of a table or column: %w", n, locker.ErrInvalid)
 		}
 	}
+	for _, h := range holds {
+		if h.Token > math.MaxInt64 {
+			return nil, fmt.Errorf("fence: %q: the token %d is greater than databases have numbers: %w",
+				h.Resource, h.Token, locker.ErrInvalid)
+		}
+	}
 	return sorted(holds)
 }
 
@@ -155,7 +161,7 @@ func (s SQL) enter(ctx context.Context, conn Conn, h Hold) error {
 	case len(seen) == 0:
 		return fmt.Errorf("fence: entering %q: %w", h.Resource, sql.ErrNoRows)
 	}
-	return h.compare(ctx, seen)
+	return h.compareRows(ctx, seen)
 }
 
 func (s SQL) check(ctx context.Context, conn Conn, holds []Hold) error {
@@ -174,25 +180,19 @@ func (s SQL) check(ctx context.Context, conn Conn, holds []Hold) error {
 		if err != nil {
 			return fmt.Errorf("fence: checking %q: %w", h.Resource, err)
 		}
-		if err := h.compare(ctx, seen); err != nil {
+		if err := h.compareRows(ctx, seen); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// compare compares the token of the hold with what the resource has seen.
-func (h Hold) compare(ctx context.Context, seen []int64) error {
+// compareRows compares the token of the hold with those of the rows of its resource.
+func (h Hold) compareRows(ctx context.Context, seen []int64) error {
 	if len(seen) > 1 {
 		return fmt.Errorf("fence: %q has %d rows, and must have one: %w", h.Resource, len(seen), locker.ErrInvalid)
 	}
-	switch now := uint64(max(0, append(seen, 0)[0])); {
-	case now > h.Token:
-		return h.stale(ctx, now)
-	case now < h.Token:
-		return fmt.Errorf("fence: %q: %w: %d, and the resource has seen %d", h.Resource, ErrNotEntered, h.Token, now)
-	}
-	return nil
+	return h.compare(ctx, uint64(max(0, append(seen, 0)[0])))
 }
 
 func (s SQL) idle() time.Duration { return cmp.Or(s.Idle, usualIdle) }

@@ -49,7 +49,7 @@
 //   - A connection that was hijacked is the handler's own. It closes it when the context ends.
 //
 // 500 says that the work may have been done in part, or by a process that stood still and overlapped with another
-// request. Where that would do harm, pass the fencing token to the resource.
+// request. Where that would do harm, pass the fencing token to the resource: package fence does.
 //
 // # Logs
 //

@@ -9,7 +9,7 @@ import (
 var errStale = errors.New("stale token: refused")
 
 // register is the resource that the lock protects: an account. It stands for any store that can compare and write in
-// one step, and keeps the highest token beside the data. Package fence is such a register in SQL.
+// one step, and keeps the highest token beside the data. Package fence is such a register in SQL and in Redis.
 type register struct {
 	rule    rule
 	mu      sync.Mutex // makes each step atomic; it does not protect what happens between two steps

@@ -20,6 +20,7 @@ import (
 	"github.com/golocker/locker/fence"
 	"github.com/golocker/locker/internal/testing/mariadbtest"
 	"github.com/golocker/locker/internal/testing/pgtest"
+	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/testserver"
 )
 
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, redistest.Lingering()...)
 }
 
 // database is a database server, and how a test reaches it.
@@ -93,16 +94,25 @@ func sqlite(t *testing.T) *database {
 	return &database{"SQLite", "sqlite", source, source, nil, fence.SQLite, []sql.IsolationLevel{sql.LevelDefault}}
 }
 
-// relay stands between programs and a database server. What it does to a COMMIT is what a pause of the program does
-// between its last statement and the COMMIT, and what a network does.
+// relay stands between programs and a server. What it does to a request that commits is what a pause of the program
+// does between its last statement and the COMMIT, and what a network does.
 type relay struct {
 	*testserver.Relay
-	lose func() bool          // whether the answer to the next COMMIT is lost
-	late func() time.Duration // how late it arrives
+	commits func(request []byte) bool
+	lose    func() bool          // whether the answer to the next COMMIT is lost
+	late    func() time.Duration // how late it arrives
 }
 
-func newRelay(t *testing.T, server string) *relay {
-	r := &relay{lose: func() bool { return false }, late: func() time.Duration { return 0 }}
+func newRelay(t *testing.T, server string) *relay { return newRelayOf(t, server, isCommit) }
+
+func isCommit(request []byte) bool {
+	return bytes.HasSuffix(bytes.ToLower(bytes.TrimRight(request, "\x00")), []byte("commit"))
+}
+
+func newRelayOf(t *testing.T, server string, commits func([]byte) bool) *relay {
+	r := &relay{
+		commits: commits, lose: func() bool { return false }, late: func() time.Duration { return 0 },
+	}
 	r.Relay = testserver.NewRelay(t, server, r.connection)
 	return r
 }
@@ -112,7 +122,7 @@ func (r *relay) connection() (requests, replies testserver.Side) {
 	read := testserver.Chunks()
 	requests.Read = func(from *bufio.Reader) ([]byte, error) {
 		b, err := read(from)
-		if bytes.HasSuffix(bytes.ToLower(bytes.TrimRight(b, "\x00")), []byte("commit")) {
+		if r.commits(b) {
 			var late time.Duration
 			r.Set(func() { lost, late = r.lose(), r.late() })
 			time.Sleep(late)

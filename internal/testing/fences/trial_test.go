@@ -20,7 +20,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
-	_ "github.com/golocker/locker/drivers/goredisdriver"
+	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/fence"
 	"github.com/golocker/locker/internal/child"
 	"github.com/golocker/locker/internal/testing/redistest"
@@ -36,6 +36,7 @@ const (
 // plan is what a process is to do: to pay into the accounts, again and again, until it is told to end.
 type plan struct {
 	Locks, Driver, Source string
+	Redis                 string // the address of the accounts, if they are in a Redis
 	Fences                fence.SQL
 	Naive                 bool // it looks at no tokens
 }
@@ -150,10 +151,21 @@ func (d *database) trial(t *testing.T, p plan, payments int) *said {
 		_, err := db.ExecContext(t.Context(), fmt.Sprintf("INSERT INTO account VALUES (%d, 0, NULL)", i))
 		must(t, err)
 	}
-	if d.relay != nil {
-		d.relay.Set(func() {
-			d.relay.lose = func() bool { return rand.IntN(50) == 0 }
-			d.relay.late = func() time.Duration { return time.Duration(max(0, rand.IntN(50)-48)) * 3 * ttl }
+	s := trial(t, d.relay, p, payments)
+	for i := range accounts {
+		row := db.QueryRowContext(t.Context(), fmt.Sprintf("SELECT balance FROM account WHERE id = %d", i))
+		must(t, row.Scan(&s.balances[i]))
+	}
+	must(t, db.Close())
+	return s
+}
+
+// trial lets processes pay by way of the relay, if there is one, and returns what they say.
+func trial(t *testing.T, r *relay, p plan, payments int) *said {
+	if r != nil {
+		r.Set(func() {
+			r.lose = func() bool { return rand.IntN(50) == 0 }
+			r.late = func() time.Duration { return time.Duration(max(0, rand.IntN(50)-48)) * 3 * ttl }
 		})
 	}
 	s := &said{outcomes: make(map[string]int), began: time.Now()}
@@ -176,11 +188,6 @@ func (d *database) trial(t *testing.T, p plan, payments int) *said {
 		_ = one.Process.Signal(syscall.SIGTERM)
 	}
 	all.Wait()
-	for i := range accounts {
-		row := db.QueryRowContext(t.Context(), fmt.Sprintf("SELECT balance FROM account WHERE id = %d", i))
-		must(t, row.Scan(&s.balances[i]))
-	}
-	must(t, db.Close())
 	return s
 }
 
@@ -256,11 +263,11 @@ func runChild() error {
 		return err
 	}
 	defer l.Close()
-	db, err := sql.Open(p.Driver, p.Source)
+	pay, end, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer end()
 	var all sync.WaitGroup
 	for i := range accounts {
 		all.Go(func() {
@@ -271,7 +278,7 @@ func runChild() error {
 				}
 				begun := time.Now()
 				// The program does not look at its lease: only the resource may stop it.
-				outcome := p.pay(db, lease, i)
+				outcome := outcomeOf(pay(lease, i))
 				fmt.Println(outcome, i, begun.UnixNano(), time.Now().UnixNano())
 				_ = lease.Unlock(context.WithoutCancel(ctx))
 			}
@@ -281,18 +288,7 @@ func runChild() error {
 	return nil
 }
 
-// pay returns what became of it.
-func (p *plan) pay(db *sql.DB, lease locker.Lease, account int) string {
-	err := p.payInTx(db, lease, func(ctx context.Context, tx *sql.Tx) error {
-		var n int
-		row := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT balance FROM account WHERE id = %d", account))
-		if err := row.Scan(&n); err != nil {
-			return err
-		}
-		time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
-		_, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE account SET balance = %d WHERE id = %d", n+1, account))
-		return err
-	})
+func outcomeOf(err error) string {
 	switch {
 	case err == nil:
 		return "paid"
@@ -303,6 +299,38 @@ func (p *plan) pay(db *sql.DB, lease locker.Lease, account int) string {
 	}
 	return "failed"
 }
+
+// open returns what pays into an account, and what ends it.
+func (p *plan) open(ctx context.Context) (pay func(locker.Lease, int) error, end func() error, err error) {
+	if p.Redis != "" {
+		d, err := drivers.Open(ctx, "goredis", drivers.Config{Addr: p.Redis})
+		if err != nil {
+			return nil, nil, err
+		}
+		return func(lease locker.Lease, i int) error { return p.payIntoRedis(d, lease, i) }, d.Close, nil
+	}
+	db, err := sql.Open(p.Driver, p.Source)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(lease locker.Lease, i int) error { return p.pay(db, lease, i) }, db.Close, nil
+}
+
+func (p *plan) pay(db *sql.DB, lease locker.Lease, account int) error {
+	return p.payInTx(db, lease, func(ctx context.Context, tx *sql.Tx) error {
+		var n int
+		row := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT balance FROM account WHERE id = %d", account))
+		if err := row.Scan(&n); err != nil {
+			return err
+		}
+		think()
+		_, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE account SET balance = %d WHERE id = %d", n+1, account))
+		return err
+	})
+}
+
+// think is between what a program reads and what it writes.
+func think() { time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond) }
 
 func (p *plan) payInTx(db *sql.DB, lease locker.Lease, do func(context.Context, *sql.Tx) error) error {
 	ctx := context.Background()
