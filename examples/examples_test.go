@@ -299,8 +299,14 @@ func TestFencing(t *testing.T) {
 	s := redistest.Start(t, "--requirepass", "hunter2")
 	inMemory := start(t, "fencing", nil)
 	onRedis := start(t, "fencing", []string{"LOCKER_URL=" + url("redigo", s)})
+	account := redistest.Start(t)
+	withPackage := start(t, "fencing", []string{"LOCKER_URL=" + url("goredis", s), "LOCKER_ACCOUNT=" + account.Addr()})
 	inMemory.fenced(t)
 	onRedis.fenced(t)
+	withPackage.succeeds(t, `^ok: no late write was accepted`)
+	assert.Contains(t, withPackage.stdout.String(), "8. Package fence")
+	assert.Contains(t, withPackage.stdout.String(), `the fencing token is stale`)
+	assert.Equal(t, "110", account.Cmd(t, "GET", "{fencing}:balance"))
 }
 
 // fenced waits for the end. It checks that late writes were refused where they had to be, and nowhere else.

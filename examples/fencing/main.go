@@ -2,12 +2,14 @@
 //
 //	go run ./examples/fencing                                                   # on locks of this process
 //	LOCKER_URL=redlock://host1,host2,host3 go run ./examples/fencing            # on any other backend
+//	LOCKER_ACCOUNT=localhost:6379 go run ./examples/fencing                     # also with package fence, in a Redis
 //
 // A lock that outlives its holder's death must end by itself. But a holder may only have seemed dead: its process was
 // stopped or swapped out, or its machine was moved. It wakes while another holder has the lock, and continues where
 // it was. Between a look at the clock and a write there is always room for a pause, so no lock service can prevent
 // that. The resource can: every lease has a token, greater than all before, and the resource refuses a token lower
-// than one it has seen. It must see the token with the first read already, as the fifth act shows.
+// than one it has seen. It must see the token with the first read already, as the fifth act shows. Package fence does
+// that for databases and in Redis.
 //
 // If the resource cannot compare tokens, locker.Verify before the write leaves little room, but some.
 package main
@@ -50,13 +52,7 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer l.Close()
-	for _, act := range []struct {
-		title    string
-		rule     rule
-		verifies step
-		late     moment
-		safe     bool // the late write must not happen
-	}{
+	acts := []act{
 		{"1. Without tokens, the late write undoes a newer one.", ignores, never, afterwards, false},
 		{"2. A holder that asks the store before the write is told in time.", ignores, beforeWrite, afterwards, true},
 		{"3. But the pause may come between the two.", ignores, beforePause, afterwards, false},
@@ -65,10 +61,24 @@ func run(ctx context.Context, out io.Writer) error {
 			checksWrites, never, between, false},
 		{"6. So the token comes with the first read.", fences, never, between, true},
 		{"7. Which is as good afterwards.", fences, never, afterwards, true},
-	} {
+	}
+	var inRedis resource
+	if addr := os.Getenv("LOCKER_ACCOUNT"); addr != "" {
+		a, err := openAccount(ctx, addr, 100)
+		if err != nil {
+			return err
+		}
+		defer a.Close()
+		inRedis = a
+		acts = append(acts, act{"8. Package fence does so in a Redis.", inPackage, never, between, true})
+	}
+	for _, act := range acts {
 		fmt.Fprintln(out, act.title)
 		p := &play{
-			locker: l, out: out, register: &register{rule: act.rule, balance: 100}, verifies: act.verifies, safe: act.safe,
+			locker: l, out: out, rule: act.rule, resource: inRedis, verifies: act.verifies, safe: act.safe,
+		}
+		if act.rule != inPackage {
+			p.resource = &register{rule: act.rule, balance: 100}
 		}
 		if err := p.run(ctx, act.late); err != nil {
 			return err
@@ -76,6 +86,15 @@ func run(ctx context.Context, out io.Writer) error {
 	}
 	fmt.Fprintln(out, "ok: no late write was accepted where it had to be refused")
 	return nil
+}
+
+// act is one play.
+type act struct {
+	title    string
+	rule     rule
+	verifies step
+	late     moment
+	safe     bool // the late write must not happen
 }
 
 // moment is the moment at which the late holder wakes.
@@ -99,10 +118,11 @@ const (
 type play struct {
 	locker   locker.Locker
 	out      io.Writer
-	register *register
+	rule     rule
+	resource resource
 	verifies step
 	safe     bool
-	paid     int // the sum that the register accepted
+	paid     int // the sum that the resource accepted
 }
 
 func (p *play) run(ctx context.Context, late moment) error {
@@ -111,7 +131,7 @@ func (p *play) run(ctx context.Context, late moment) error {
 	if err != nil {
 		return err
 	}
-	annas, err := p.register.read(anna.Fence())
+	annas, err := p.resource.read(ctx, anna.Fence())
 	if err != nil {
 		return err
 	}
@@ -135,7 +155,7 @@ func (p *play) run(ctx context.Context, late moment) error {
 	if ben.Fence() <= anna.Fence() {
 		return fmt.Errorf("VIOLATION: token %d came after %d", ben.Fence(), anna.Fence())
 	}
-	bens, err := p.register.read(ben.Fence())
+	bens, err := p.resource.read(ctx, ben.Fence())
 	if err != nil {
 		return err
 	}
@@ -144,7 +164,7 @@ func (p *play) run(ctx context.Context, late moment) error {
 	if late == between {
 		p.wakes(ctx, anna, annas)
 	}
-	p.pay("Ben", ben, bens, 10)
+	p.pay(ctx, "Ben", ben, bens, 10)
 	if err := ben.Unlock(ctx); err != nil {
 		return err
 	}
@@ -155,7 +175,7 @@ func (p *play) run(ctx context.Context, late moment) error {
 	if err := anna.Unlock(ctx); err == nil {
 		return errors.New("VIOLATION: Anna still had the lock when Ben had it")
 	}
-	return p.balance()
+	return p.balance(ctx)
 }
 
 // wakes lets Anna go on after the pause.
@@ -166,16 +186,16 @@ func (p *play) wakes(ctx context.Context, anna locker.Lease, read int) {
 			return
 		}
 	}
-	p.pay("Anna", anna, read, 5)
+	p.pay(ctx, "Anna", anna, read, 5)
 }
 
 // pay writes a larger balance than was read before, with the token of the lease.
-func (p *play) pay(who string, lease locker.Lease, read, amount int) {
+func (p *play) pay(ctx context.Context, who string, lease locker.Lease, read, amount int) {
 	state := "still holding the lock"
 	if err := lease.Err(); err != nil {
 		state = err.Error() // look at it before a write; but a pause can follow the look
 	}
-	if err := p.register.write(lease.Fence(), read+amount); err != nil {
+	if err := p.resource.write(ctx, lease.Fence(), read+amount); err != nil {
 		p.say("%s (%s) writes %d: %v", who, state, read+amount, err)
 		return
 	}
@@ -184,15 +204,19 @@ func (p *play) pay(who string, lease locker.Lease, read, amount int) {
 }
 
 // balance compares the balance with the sum that was paid.
-func (p *play) balance() error {
+func (p *play) balance(ctx context.Context) error {
 	want := 100 + p.paid
-	if p.register.balance == want {
+	got, err := p.resource.total(ctx)
+	if err != nil {
+		return err
+	}
+	if got == want {
 		p.say("the balance is %d, as it should be", want)
 		return nil
 	}
-	p.say("the balance is %d, and should be %d: an update is lost", p.register.balance, want)
+	p.say("the balance is %d, and should be %d: an update is lost", got, want)
 	if p.safe {
-		return fmt.Errorf("VIOLATION: a register that %s accepted a late write", p.register.rule)
+		return fmt.Errorf("VIOLATION: a register that %s accepted a late write", p.rule)
 	}
 	return nil
 }

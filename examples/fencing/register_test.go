@@ -23,9 +23,9 @@ func TestRegister(t *testing.T) {
 	} {
 		var err error
 		if step.write == 0 {
-			_, err = r.read(step.token)
+			_, err = r.read(t.Context(), step.token)
 		} else {
-			err = r.write(step.token, step.write)
+			err = r.write(t.Context(), step.token, step.write)
 		}
 		assert.Equal(t, step.want, err, "%+v", step)
 	}
@@ -38,8 +38,8 @@ func TestPlayNoticesALateWrite(t *testing.T) {
 	l := memory.New()
 	defer l.Close()
 	var out bytes.Buffer
-	p := &play{locker: l, out: &out, register: &register{rule: ignores, balance: 100}}
+	p := &play{locker: l, out: &out, rule: ignores, resource: &register{rule: ignores, balance: 100}}
 	require.NoError(t, p.run(t.Context(), between), "nothing is expected of it")
 	p.safe = true
-	assert.ErrorContains(t, p.balance(), "VIOLATION: a register that ignores tokens accepted a late write")
+	assert.ErrorContains(t, p.balance(t.Context()), "VIOLATION: a register that ignores tokens accepted a late write")
 }
