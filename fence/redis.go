@@ -81,7 +81,8 @@ func (r Redis) Enter(ctx context.Context, holds ...Hold) error {
 }
 
 // Write sets and deletes keys in one step, if the resources have been entered with these tokens, and by nobody since.
-// It returns [ErrStale] or [ErrNotEntered] otherwise, and nothing was written. At most 1,000 keys are written.
+// It returns [ErrStale] or [ErrNotEntered] otherwise, and nothing was written. At most 1,000 keys are written. What is
+// set has no TTL: use Eval for that, and for other types.
 //
 // If the answer does not come, the error is [ErrUnknown]. Then call Write again: if it succeeds, the keys are as they
 // ought to be, and nobody has written in between.
