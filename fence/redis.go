@@ -84,8 +84,9 @@ func (r Redis) Enter(ctx context.Context, holds ...Hold) error {
 // It returns [ErrStale] or [ErrNotEntered] otherwise, and nothing was written. At most 1,000 keys are written. What is
 // set has no TTL: use Eval for that, and for other types.
 //
-// If the answer does not come, the error is [ErrUnknown]. Then call Write again: if it succeeds, the keys are as they
-// ought to be, and nobody has written in between.
+// If the answer does not come, the error is [ErrUnknown]. Then call Write again, with the same values: if it succeeds,
+// the keys are as they ought to be, and nobody else has written in between. But write nothing else with this token. The
+// first request may still be on its way, and would undo that: lock again, and enter, and it is refused.
 func (r Redis) Write(ctx context.Context, holds []Hold, set map[string]string, del ...string) error {
 	keys := slices.Sorted(maps.Keys(set))
 	values := make([]string, len(keys))
@@ -102,9 +103,9 @@ func (r Redis) Write(ctx context.Context, holds []Hold, set map[string]string, d
 // Eval executes a script of Redis if the resources have been entered with these tokens, and by nobody since. It returns
 // [ErrStale] or [ErrNotEntered] otherwise, and nothing was executed. The script sees its own keys and arguments.
 //
-// If the answer does not come, the error is [ErrUnknown]. Whether the script can be repeated is for the program to
-// know: one that adds to a number may have done so. An error of the script itself is a [drivers.ServerError], and what
-// the script has written before it stays.
+// If the answer does not come, the error is [ErrUnknown], and the request may still be on its way, as with Write.
+// Whether the script can be repeated is for the program to know: one that adds to a number may have done so. An error
+// of the script itself is a [drivers.ServerError], and what the script has written before it stays.
 func (r Redis) Eval(
 	ctx context.Context, holds []Hold, lua string, keys []string, args ...string,
 ) (drivers.Reply, error) {

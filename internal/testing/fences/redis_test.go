@@ -19,6 +19,7 @@ import (
 	_ "github.com/golocker/locker/drivers/valkeydriver"
 	"github.com/golocker/locker/fence"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/memory"
 )
 
 const (
@@ -150,6 +151,12 @@ func TestRedis(t *testing.T) {
 			if !errors.As(err, &stale) || stale.Resource != "a" {
 				t.Error(err)
 			}
+			must(t, fences.Enter(ctx, fence.Hold{Resource: "b", Token: 8}))
+			two[1].Token = 6
+			err = fences.Write(ctx, two, map[string]string{"{a}:x": "3", "{b}:x": "4"})
+			if !errors.As(err, &stale) || stale.Resource != "b" || stale.Token != 7 || stale.Seen != 8 {
+				t.Error(err)
+			}
 			is0("{a}:x", "1")
 			is0("{b}:x", "2")
 		})
@@ -170,6 +177,17 @@ func TestRedis(t *testing.T) {
 				_, err = fences.Eval(ctx, hold(4), lua, []string{balanceKey}, "2", "two")
 				is(t, err, fence.ErrStale)
 				is0(balanceKey, "42")
+			}
+			if s.Knows(t, "FCALL") { // then scripts may have flags
+				const flags = "#!lua flags=no-writes\n"
+				if got, err := fences.Eval(ctx, hold(5), flags+"return #ARGV", nil, "one"); got != int64(1) || err != nil {
+					t.Error(got, err)
+				}
+				_, err := fences.Eval(ctx, hold(4), flags+"return 1", nil)
+				is(t, err, fence.ErrStale)
+				if _, err := fences.Eval(ctx, hold(5), flags+"redis.call('DEL', KEYS[1])", []string{balanceKey}); err == nil {
+					t.Error("the server did not see the flags")
+				}
 			}
 			if got, err := fences.Eval(ctx, hold(5), "return #KEYS + #ARGV", nil); got != int64(0) || err != nil {
 				t.Error(got, err)
@@ -309,6 +327,28 @@ func TestFailoverLosesFences(t *testing.T) {
 	must(t, now.Enter(ctx, hold(6)...))
 	is(t, now.Write(ctx, hold(5), value("five, later")), fence.ErrStale)
 	must(t, now.Write(ctx, hold(6), value("six")))
+}
+
+// After a change of stores, holders of the new one are told that the resource is ahead.
+func TestRedisIsAheadOfTheStore(t *testing.T) {
+	fences := goredis(t, redistest.Start(t).Addr())
+	l := memory.New()
+	t.Cleanup(func() { _ = l.Close() })
+	lease, err := l.Lock(t.Context(), account)
+	must(t, err)
+	must(t, fences.Enter(t.Context(), hold(lease.Fence()+1000)...))
+	stale := new(fence.StaleError)
+	for _, err := range []error{
+		fences.Enter(t.Context(), fence.Of(lease)...), fences.Write(t.Context(), fence.Of(lease), value("x")),
+	} {
+		if !errors.As(err, &stale) || !stale.Ahead {
+			t.Error(err)
+		}
+	}
+	must(t, lease.Unlock(t.Context()))
+	if err := fences.Enter(t.Context(), fence.Of(lease)...); !errors.As(err, &stale) || stale.Ahead {
+		t.Error(err)
+	}
 }
 
 // A server that is full refuses whole steps.
