@@ -1,12 +1,12 @@
 #!/bin/sh
 # Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml, progress.pml, local.pml, places.pml,
-# record.pml, told.pml and ticks.pml. Exits non-zero if a property fails, a planted bug is not found, or a search is not
-# complete.
+# group.pml, record.pml, told.pml and ticks.pml. Exits non-zero if a property fails, a planted bug is not found, or a
+# search is not complete.
 #
 #   run.sh                      the small searches and all planted bugs, two at a time: about five minutes
 #   run.sh full                 the large searches too, about half an hour and 6 GB
 #   run.sh trace [MODEL] -D...  one search, with parameters of the model or its bugs; prints the shortest way to fail.
-#                               MODEL is heal, guard, handoff, progress, local, places, record, told or ticks;
+#                               MODEL is heal, guard, handoff, progress, local, places, group, record, told or ticks;
 #                               without it, fence
 set -eu
 
@@ -304,6 +304,50 @@ placesLarge() {
   holds "3, callers leave"                                       -DLOSSES=0
 }
 
+# ---- group.pml: one queue for a group of places ----------------------------------------------------------------------
+
+all="-DRW=1 -DP=2 -DCRASHES=1 -DLOSSES=1 -DLEAVES=1 -DLOST=1"
+
+group() {
+  model=group
+  heading "one queue for a group of places: LIMIT, TOKEN, FIFO, NOBODY, TOLD, STUCK"
+  holds "3 callers of permits, n is 1 or 2, told once, leave"    -DHEART=0 -DLEAVES=1 -DSMALL=1
+  holds "3, the same, of 3 permits"                              -DS=3 -DHEART=0 -DLEAVES=1 -DSMALL=1
+  holds "3, messages are late, repeated, lost; callers leave"    -DDUP=1 -DLOST=1 -DLEAVES=1
+  holds "3, a caller crashes, n is 1 or 2"                       -DSMALL=1 -DCRASHES=1
+  holds "3 readers, writers, upgrades, told once, leave"         -DRW=1 -DHEART=0 -DLEAVES=1
+  holds "3, a message is lost"                                   -DRW=1 -DLOST=1
+  holds "3, a caller crashes"                                    -DRW=1 -DCRASHES=1
+  holds "2, all of this, and an entry ends early"                $all
+}
+
+groupBugs() {
+  model=group
+  heading "planted bugs in the queue of a group"
+  breaks "OVERTAKES: newcomers overtake a weight for ever"       FIFO   -DHEART=0 -DOVERTAKES
+  breaks "SILENT: what is released is handed to nobody"          TOLD   -DHEART=0 -DSILENT
+  breaks "ONLY_FIRST: those behind the first are not looked at"  TOLD   -DHEART=0 -DONLY_FIRST
+  breaks "LOWER_SILENT: a writer becomes a reader, tells nobody" TOLD   -DHEART=0 -DRW=1 -DLOWER_SILENT
+  breaks "COUNTS: counts, and gives a permit to two"             LIMIT  -DHEART=0 -DCOUNTS
+  breaks "BEYOND: gives a number beyond the caller's own n"      LIMIT  -DHEART=0 -DBEYOND -DSMALL=1
+  breaks "PARTS: gives what is free of what is wanted"           LIMIT  -DHEART=0 -DPARTS
+  breaks "PAST_TTL: a caller relies on an entry after its end"   LIMIT  -DPAST_TTL -DLOSSES=1
+  breaks "DEAD_FIRST: a dead waiter stays the first"             STUCK  -DDEAD_FIRST -DCRASHES=1
+  breaks "LEAKS: what a crashed caller has does not end"         STUCK  -DLEAKS -DCRASHES=1
+  breaks "LATE: what comes after the release is executed"        NOBODY -DLATE -DLEAVES=1 -DDUP=1
+  breaks "BEHIND: an upgrade waits behind a writer"              STUCK  -DHEART=0 -DRW=1 -DBEHIND
+  breaks "SAME: a writer that was a reader keeps its token"      TOKEN  -DHEART=0 -DRW=1 -DSAME
+  heading "broken assumptions"
+  breaks "nobody asks again, and a message is lost"              STUCK  -DHEART=0 -DLOST=1
+}
+
+groupLarge() {
+  model=group
+  heading "one queue for a group of places, large"
+  holds "3 readers, writers, upgrades; an entry ends early"      -DRW=1 -DLOSSES=1
+  holds "2, all of this, and repeated messages"                  $all -DDUP=1
+}
+
 # ---- record.pml: stores that compare and swap a record -------------------------------------------------------------
 
 one="-DW=1 -DV=4"
@@ -425,15 +469,15 @@ trap 'kill $pan $second 2>/dev/null; exit 130' INT TERM
 mode=${1-}
 case $mode in
 "")
-  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs records recordBugs tells tellsBugs ticks tickBugs"
+  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs group groupBugs records recordBugs tells tellsBugs ticks tickBugs"
   ;;
 full)
-  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge records recordBugs recordsLarge tells tellsBugs tellsLarge ticks tickBugs ticksLarge"
+  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge group groupBugs groupLarge records recordBugs recordsLarge tells tellsBugs tellsLarge ticks tickBugs ticksLarge"
   ;;
 trace)
   shift
   case ${1-} in
-  heal | guard | handoff | progress | local | places | record | told | ticks | fence) model=$1 && shift ;;
+  heal | guard | handoff | progress | local | places | group | record | told | ticks | fence) model=$1 && shift ;;
   *) model=fence ;;
   esac
   trace "$@"
