@@ -124,9 +124,39 @@ func (c *Client) carries(ctx context.Context, keys ...string) int {
 	return len(slices.Compact(own.held))
 }
 
+// carriedPermits is the key of a value that no context has, as carried is. It gathers the leases of permits of a group.
+type carriedPermits struct {
+	client *Client
+	key    string
+	grants []*grant
+}
+
+// Is implements several.Sought.
+func (c *carriedPermits) Is(l any) bool {
+	of, ok := l.(*lease)
+	if ok && of.grant.client == c.client && of.Key() == c.key && of.grant.req.Group != nil && of.Err() == nil &&
+		!slices.Contains(c.grants, of.grant) {
+		c.grants = append(c.grants, of.grant)
+	}
+	return false
+}
+
 // reentrant returns an error if a Lock of key would wait for its own caller, because ctx carries a lease of it, or
-// blocks the gate that it is.
-func (c *Client) reentrant(ctx context.Context, key string) error {
+// blocks the gate that it is, or carries so many permits that those of all others are too few.
+func (c *Client) reentrant(ctx context.Context, key string, p *several.Permits) error {
+	if p != nil {
+		own, left := carriedPermits{client: c, key: key}, p.N
+		if _, ok := LeaseFrom(ctx); ok {
+			_ = ctx.Value(&own)
+		}
+		for _, g := range own.grants {
+			left -= g.req.Group.Weight
+		}
+		if left < p.Weight {
+			return errReentrant
+		}
+		return nil
+	}
 	if _, ok := LeaseFrom(ctx); ok && (c.carries(ctx, key) > 0 || c.blocks(ctx, key)) { // the first look allocates nothing
 		return errReentrant
 	}

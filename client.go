@@ -180,13 +180,17 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 		}
 	}()
 	o := newOptions(opts)
-	if err := o.validate(key); err != nil {
+	err = o.validate(key)
+	if err == nil {
+		o.permits, err = c.permits(ctx, key)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := withContext(ctx, nil); err != nil {
 		return nil, err
 	}
-	if err := c.reentrant(ctx, key); err != nil {
+	if err := c.reentrant(ctx, key, o.permits); err != nil {
 		return nil, err
 	}
 	o = c.waiting(ctx, o)
@@ -200,6 +204,11 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 
 // lock acquires key when the callers before this one have it, or gets it from one of them.
 func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err error) {
+	if o.permits != nil { // those that ask for permits wait in the store, each by itself
+		queue := &keyQueue{queues: &c.queues, key: key}
+		queue.trace, queue.queue = lockertrace.From(ctx), queue
+		return c.waitAs(ctx, key, o, queue)
+	}
 	queue, l, err := c.queues.join(ctx, c.closing, key, o)
 	if err != nil {
 		return nil, err
@@ -209,17 +218,37 @@ func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err
 		return l, nil
 	}
 	defer func() { queue.leave(l) }() // l is nil also if a hook panics
-	if l, err = c.wait(ctx, key, o, queue); err != nil {
+	return c.waitAs(ctx, key, o, queue)
+}
+
+// waitAs is wait, and tells the call for several locks that ctx belongs to since when the store fails.
+func (c *Client) waitAs(ctx context.Context, key string, o options, queue *keyQueue) (*lease, error) {
+	l, err := c.wait(ctx, key, o, queue)
+	if err != nil {
 		since, _ := queue.failing()
 		several.CallFrom(ctx).Failing(since)
 	}
 	return l, err
 }
 
+// permits returns the permits that a call for key asks for, or nil if it asks for a lock.
+func (c *Client) permits(ctx context.Context, key string) (*several.Permits, error) {
+	p := several.PermitsFrom(ctx, key)
+	if p != nil && !c.can.Groups {
+		return nil, errNoGroups
+	}
+	return p, nil
+}
+
+var errNoGroups = fmt.Errorf("the store has no groups of permits: %w", errors.ErrUnsupported)
+
 // TryLock implements [Locker].
 func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease, error) {
 	o := newOptions(opts)
 	err := o.validate(key)
+	if err == nil {
+		o.permits, err = c.permits(ctx, key)
+	}
 	if err == nil {
 		o = c.waiting(ctx, o)
 		var l *lease
@@ -242,6 +271,9 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 		return nil, err
 	}
 	req := backend.Request{Key: key, Token: backend.NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.keeps()}
+	if p := o.permits; p != nil {
+		req.Group = &backend.Group{N: p.N, Weight: p.Weight}
+	}
 	trace := lockertrace.From(ctx)
 	if queue != nil && queue.shares(o, o.local(ctx)) {
 		req.Fences = backend.MaxFences
@@ -274,6 +306,9 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	}
 	if l, err = c.begin(trace, req, sent, o, queue); err == nil {
 		own(ctx, l, o)
+		if o.permits != nil {
+			o.permits.Numbers = granted.Permits
+		}
 	}
 	return l, err
 }

@@ -44,6 +44,8 @@ type options struct {
 	// The following are nil except for a lock of a several.Partial; see Client.waiting.
 	partial *several.Partial
 	asked   *options // what the lease is to have once its caller has all locks
+
+	permits *several.Permits // what the call asks for, or nil if it asks for a lock
 }
 
 var defaultOptions = options{ttl: DefaultTTL, patience: DefaultPatience, label: label.Default}

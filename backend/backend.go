@@ -80,6 +80,10 @@ type Request struct {
 	// For Queue, it is Wait.Fences.
 	Fences int
 
+	// Group is nil if the request is about a lock. Otherwise it is about permits of a group. It is the same in all
+	// requests of an acquisition. A backend gets it only if it states [Capabilities].Groups.
+	Group *Group
+
 	// Wanted, for Extend, is nil unless the holder wants to know whether others wait for the lock; see the function
 	// Wanted. A backend calls it if the store has answered so, before Extend returns. It does not block, and may be
 	// called more than once. A backend that calls it states [Capabilities].AnswersWanted.
@@ -100,6 +104,9 @@ type Grant struct {
 	// one after the other, without the store. The backend does not notice that: Extend, Release and Verify have the first
 	// token, whoever has the lock.
 	Fences int
+
+	// Permits has the numbers of the permits that were granted, in ascending order, if the request was about a group.
+	Permits []int
 
 	// Private is what the backend needs to know about this grant later, such as which nodes granted it. The Client
 	// passes it to Extend and Release. Most backends leave it nil. A map of leases in the backend would leak instead,

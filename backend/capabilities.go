@@ -47,6 +47,10 @@ type Capabilities struct {
 	// semaphore and rwlock take a round trip more.
 	Some bool
 
+	// Groups says that the store has one state and one queue for the permits of a group; see [Group]. The Backend is a
+	// [Queuer] then. If not, package semaphore makes a lock of each permit, and one of a gate.
+	Groups bool
+
 	// Look is the longest pause between two looks at a lock by a waiter, if each of them has a price. 0 means that the
 	// store has a queue, or tells of releases, or that a look costs nothing. Locks that are held only while their holder
 	// waits have a TTL of ten looks at least, because renewals have a price, too.

@@ -13,7 +13,7 @@ import (
 // With a Queuer, Lock calls Queue, and TryLock calls Acquire.
 type Queuer interface {
 	// Queue is like Acquire, but waits instead of returning ErrHeld. It returns when the lock is granted, when ctx
-	// ends, or with ErrClosed when the Client is closed. A Client has at most one call of Queue per key at a time. The
+	// ends, or with ErrClosed when the Client is closed. A Client has at most one call of Queue per lock at a time. The
 	// rules of Acquire apply, and in addition:
 	//
 	//   - If the call ends without a grant, it leaves neither a lock nor a queue position behind. A lock that was

@@ -17,7 +17,7 @@ import (
 // inspect.Watcher and inspect.FenceRaiser if the backend implements them.
 func RunBackend(t *testing.T, h Harness) {
 	RunLocker(t, h)
-	run(t, h, h.Bubble, slices.Concat(backendProperties, manyBackendProperties, someProperties))
+	run(t, h, h.Bubble, slices.Concat(backendProperties, manyBackendProperties, someProperties, groupProperties))
 }
 
 var backendProperties = []property[Harness]{

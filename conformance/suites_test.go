@@ -19,14 +19,15 @@ import (
 // sound are stores without a flaw, in each role.
 var sound = []flaw{
 	{name: "none"}, {name: "none, and it polls", role: polls}, {name: "none, and it is notified", role: notified},
-	{name: "none, and it is told of losses", role: warned},
+	{name: "none, and it is told of losses", role: warned}, {name: "none, and it has groups", store: withGroups},
 }
 
 // oneLock are the properties of one lock. Flaws of one lock break those of several locks, too.
 var oneLock = slices.Concat(lockerProperties, backendProperties)
 
 // backendSuite is what RunBackend checks.
-var backendSuite = slices.Concat(oneLock, manyProperties, manyBackendProperties, someProperties)
+var backendSuite = slices.Concat(oneLock, manyProperties, manyBackendProperties, someProperties,
+	groupProperties)
 
 // allSuites are all properties of a store.
 var allSuites = slices.Concat(backendSuite, semaphoreProperties, rwlockProperties)
@@ -44,6 +45,7 @@ func TestSuitesCatchFlaws(t *testing.T) {
 		"known bugs":   {knownBugs, oneLock},
 		"of many keys": {slices.Concat(manyFlaws, someFlaws), backendSuite},
 		"of permits":   {semaphoreFlaws, semaphoreProperties},
+		"of groups":    {groupFlaws, groupProperties},
 		"of readers":   {rwlockFlaws, rwlockProperties},
 	} {
 		for _, f := range short.Part(t, 3, tt.flaws) {
@@ -63,7 +65,7 @@ func TestEveryPropertyHasAFlaw(t *testing.T) {
 	}
 	var alone []string
 	for _, f := range slices.Concat(
-		lockerFlaws, storeFlaws, knownBugs, manyFlaws, someFlaws, semaphoreFlaws, rwlockFlaws,
+		lockerFlaws, storeFlaws, knownBugs, manyFlaws, someFlaws, groupFlaws, semaphoreFlaws, rwlockFlaws,
 	) {
 		seen := slices.DeleteFunc(slices.Clone(f.fails), func(name string) bool { return !ofLockers[name] })
 		switch {

@@ -23,6 +23,9 @@ func (b *Backend) Inspect(_ context.Context, key string) (inspect.Inspection, er
 
 // inspect returns what is known about key. Call with mu held.
 func (b *Backend) inspect(key string) inspect.Inspection {
+	if b.groups[key] != nil {
+		return b.inspectPermits(key)
+	}
 	l, ok := b.locks[key]
 	if !ok || !l.taken() && len(l.waiting) == 0 {
 		return inspect.Inspection{State: inspect.Free}
@@ -42,6 +45,9 @@ func (b *Backend) inspect(key string) inspect.Inspection {
 func (b *Backend) ForceRelease(_ context.Context, key, owner string) (inspect.Inspection, error) {
 	b.mu.Lock()
 	defer b.unlock()
+	if b.groups[key] != nil {
+		return b.forcePermits(key, owner)
+	}
 	i := b.inspect(key)
 	l := b.locks[key]
 	if i.State == inspect.Free || !strings.HasPrefix(l.token, owner) {
@@ -72,10 +78,20 @@ func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
 func (b *Backend) NotifyWanted(req backend.Request, wanted func()) (stop func()) {
 	b.mu.Lock()
 	defer b.unlock()
-	if l, err := b.owned(req); err == nil && len(l.waiting) > 0 {
+	if b.isWanted(req) {
 		b.told = append(b.told, &wanted)
 	}
 	return b.listen(b.holders, req.Token, &wanted)
+}
+
+// isWanted reports whether others wait for what req has. Call with mu held.
+func (b *Backend) isWanted(req backend.Request) bool {
+	if req.Group != nil {
+		g, _, err := b.ownedPermits(req)
+		return err == nil && len(g.waiting) > 0
+	}
+	l, err := b.owned(req)
+	return err == nil && len(l.waiting) > 0
 }
 
 // listen adds f to the functions that to has for a name, until stop is called. Call with mu held.

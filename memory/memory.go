@@ -30,10 +30,11 @@ func New() *locker.Client { return locker.NewClient(NewBackend()) }
 //
 // It is safe for concurrent use. Its memory use is proportional to the number of locks that are held or waited for.
 type Backend struct {
-	mu    sync.Mutex
-	locks map[string]*lock
-	sweep int    // when there are this many locks, unused ones are removed
-	fence uint64 // the last fencing token that was issued, for any key
+	mu     sync.Mutex
+	locks  map[string]*lock
+	groups map[string]*group // see backend.Group
+	sweep  int               // when there are this many locks and groups, unused ones are removed
+	fence  uint64            // the last fencing token that was issued, for any key
 
 	watchers map[string][]*func() // what Watch was given, by key
 	holders  map[string][]*func() // what NotifyWanted was given, by token
@@ -57,7 +58,7 @@ type lock struct {
 func NewBackend() *Backend {
 	return &Backend{
 		locks: make(map[string]*lock), sweep: minSweep, fence: uint64(time.Now().UnixMicro()),
-		watchers: make(map[string][]*func()), holders: make(map[string][]*func()),
+		groups: make(map[string]*group), watchers: make(map[string][]*func()), holders: make(map[string][]*func()),
 	}
 }
 
@@ -67,6 +68,9 @@ const minSweep = 64
 
 // Acquire implements [backend.Backend].
 func (b *Backend) Acquire(_ context.Context, req backend.Request) (backend.Grant, error) {
+	if req.Group != nil {
+		return b.acquirePermits(req)
+	}
 	b.mu.Lock()
 	defer b.unlock()
 	l := b.lock(req.Key)
@@ -83,7 +87,7 @@ func (b *Backend) Acquire(_ context.Context, req backend.Request) (backend.Grant
 func (b *Backend) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true,
-		Some: true,
+		Some: true, Groups: true,
 	}
 }
 
@@ -148,6 +152,9 @@ func (b *Backend) seen(key string) *lock {
 func (b *Backend) Extend(_ context.Context, req backend.Request) error {
 	b.mu.Lock()
 	defer b.unlock()
+	if req.Group != nil {
+		return b.extendPermits(req)
+	}
 	l, err := b.owned(req)
 	if err != nil {
 		return err
@@ -162,6 +169,9 @@ func (b *Backend) Extend(_ context.Context, req backend.Request) error {
 func (b *Backend) Release(_ context.Context, req backend.Request) error {
 	b.mu.Lock()
 	defer b.unlock()
+	if req.Group != nil {
+		return b.releasePermits(req)
+	}
 	l, err := b.owned(req)
 	if err != nil {
 		return err
@@ -249,11 +259,15 @@ func (l *lock) tellSooner() {
 // dropUnused removes the expired locks of holders that have crashed. It does so when the number of locks has doubled
 // since the last time, so the cost per acquisition is constant. Call with mu held.
 func (b *Backend) dropUnused() {
-	if len(b.locks) < b.sweep {
+	if len(b.locks)+len(b.groups) < b.sweep {
 		return
 	}
 	for key, l := range b.locks {
 		b.next(key, l)
 	}
-	b.sweep = max(minSweep, 2*len(b.locks))
+	for key, g := range b.groups {
+		b.handOn(key, g)
+		b.tidy(key, g)
+	}
+	b.sweep = max(minSweep, 2*(len(b.locks)+len(b.groups)))
 }

@@ -3,6 +3,7 @@ package memory_test
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func TestAcquireIsIdempotent(t *testing.T) {
 		}
 		time.Sleep(600 * time.Millisecond)
 		again, err := b.Acquire(t.Context(), request("k", "a"))
-		if err != nil || again != first {
+		if err != nil || !reflect.DeepEqual(again, first) {
 			t.Errorf("the second delivery answered %v, %v; the first %v", again, err, first)
 		}
 		time.Sleep(400 * time.Millisecond)

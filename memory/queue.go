@@ -37,6 +37,9 @@ func (w *waiter) tell(granted bool) {
 
 // Queue implements [backend.Queuer]. Waiters are served in the order of their arrival.
 func (b *Backend) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
+	if req.Group != nil {
+		return b.queuePermits(ctx, req, wait)
+	}
 	b.mu.Lock()
 	l := b.lock(req.Key)
 	if !l.taken() {
@@ -51,13 +54,20 @@ func (b *Backend) Queue(ctx context.Context, req backend.Request, wait backend.W
 	b.told = append(b.told, b.holders[l.token]...)
 	held := l.held()
 	b.unlock()
+	return b.waitFor(ctx, w, until, held)
+}
+
+// waitFor returns when w is granted what it waits for, which is held until then.
+func (b *Backend) waitFor(
+	ctx context.Context, w *waiter, until time.Time, held *locker.HeldError,
+) (backend.Grant, error) {
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked
 			_ = b.leave(w)
 		}
 	}()
-	wait.Held(held)
+	w.wait.Held(held)
 	g, err := b.wait(ctx, w, until)
 	returned = true
 	return g, err
@@ -85,6 +95,10 @@ func (b *Backend) wait(ctx context.Context, w *waiter, until time.Time) (backend
 func (b *Backend) expired(w *waiter) time.Time {
 	b.mu.Lock()
 	defer b.unlock()
+	if w.req.Group != nil {
+		w.until = b.group(w.req.Key).ends
+		return w.until
+	}
 	w.until = b.lock(w.req.Key).expires
 	return w.until
 }
@@ -94,6 +108,9 @@ func (b *Backend) expired(w *waiter) time.Time {
 func (b *Backend) leave(w *waiter) *locker.HeldError {
 	b.mu.Lock()
 	defer b.unlock()
+	if w.req.Group != nil {
+		return b.leavePermits(w)
+	}
 	l, ok := b.locks[w.req.Key]
 	if !ok {
 		return &locker.HeldError{}

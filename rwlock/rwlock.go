@@ -108,6 +108,7 @@ func (v *view) acquire(
 	if key == "" {
 		return nil, about(op, key, fmt.Errorf("%w: the key is empty", locker.ErrInvalid))
 	}
+	ctx = several.ForLocks(ctx)
 	own, other := v.rw.carried(ctx, key)
 	if op == "lock" && own {
 		return nil, about(op, key, errReentrant)

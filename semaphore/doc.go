@@ -10,47 +10,53 @@
 //
 // # How it works
 //
-// A permit is a lock of its own: key "exports" has the locks {exports}#0, {exports}#1 and {exports}#2. So each permit
-// has its own lease, which ends with its TTL if its holder crashes, is renewed, is lost and noticed as lost, and has a
-// fencing token, as every lock has. There is no counter that could be wrong. On several nodes, each permit is a lock
-// that a majority of them has granted, and costs what such a lock costs. A semaphore that lets n holders in on each
-// node, and asks for a majority of the nodes, admits more than n: with three nodes and two permits, three clients can
-// have two nodes each.
+// Permits are numbered from 0 to n−1. What a call acquires has a lease, which ends with its TTL if its holder crashes,
+// is renewed, and is lost and noticed as lost, as that of every lock. It has a fencing token, too. There is no counter
+// that could be wrong. Permits go to callers in the order in which these came, whatever their weights: who is first and
+// wants more than is free keeps newcomers out.
 //
-// A caller that finds a permit free takes it, in one round trip on stores with Some of backend.Capabilities. Others
-// need two: one for the gate, which is the lock {exports}#gate, and one for a permit. A caller that finds no permit
-// free waits for the gate. Its holder waits for all permits, takes the first that is returned, and opens the gate for
-// the next caller. So on stores with Order of backend.Capabilities, permits go to the callers in the order in which
-// they came to the gate. But callers of one Client may hand the gate over to each other for up to 50 ms, and the last
-// of them keeps it for as long as it waits; see locker.NoLocalHandover. On stores without Order, a caller may be
-// overtaken.
+// There are two ways of it. A store with Groups of backend.Capabilities has one state and one queue for all permits of
+// a key, which is called {exports}#permits. On other stores, a permit of the key "exports" is one of the locks
+// {exports}#0, {exports}#1 and {exports}#2, and who finds none free waits for a gate, the lock {exports}#gate. Its
+// holder waits for all permits, takes the first that is returned, and opens the gate for the next caller. What differs:
 //
-// The fencing token of a holder is the greatest one of its permits. On stores with CommonTokens, it is greater than
-// those of all who had their permits before its call began. On others, tokens grow only from holder to holder of one
-// permit, so those of different permits are in no order.
+//	                          Groups                     a lock for each permit
+//	a free permit             a request                  a request with Some of backend.Capabilities, or else two
+//	k permits                 one lease                  k leases, each with its request and its renewal
+//	waiting                   one request for each       one for each, and at the front one for each permit; callers
+//	                          caller                     of one Client wait behind each other
+//	a permit is returned      the store hands it on      the same, and the next caller passes the gate in three round
+//	                                                     trips
+//	after a burst             as before once all are     newcomers pass the gate while a quarter of the permits is
+//	                          served                     free, because those at the gate leave so slowly
+//	TryLock                   overtakes nobody           the same with Some, but for that quarter; else it does
+//	a waiter at the front     counts as dead as one for  keeps others out for the TTL of the gate, of three seconds or
+//	that has died             a lock does                less, but ten times Look of backend.Capabilities, and as long
+//	order                     that of arrival            that of arrival at the gate, on stores with Order
+//	fencing tokens            greater than all before    the same with CommonTokens, else only than those before of
+//	                                                     the same permit
+//	Inspect, ForceRelease     the key's one name, with   the name of each permit
+//	                          the owner that is meant
 //
-// A caller that waits passes the gate in three round trips. So after a burst, newcomers can come faster than those at
-// the gate leave, although permits are free. Where a free permit takes one round trip, newcomers therefore do not wait
-// behind the gate while a quarter of the permits is free beside those that they want. They do not pass a caller at the
-// front that waits for permits, whatever its weight: each permit that is returned is its own. On other stores, all
-// callers go through the gate, so a key has a permit in three round trips at most.
+// On several nodes, each permit is a lock that a majority of them has granted. A semaphore that lets n holders in on
+// each node, and asks for a majority of the nodes, admits more than n: with three nodes and two permits, three clients
+// can have two nodes each. So Redlock has no Groups.
 //
-// MaxHold, MinHold and the TTL without renewal count from when a caller has all permits that it wants. While it waits,
-// the gate and the permits that it has are renewed, and have a TTL of three seconds or less, so that it keeps others
-// out for no longer if it dies, whatever its own TTL is. On stores with Look, this is at least ten times that, ten
-// seconds on most, because renewals have a price there. The queue of a store may take some
-// seconds more to pass over a dead caller, as for any lock.
+// MaxHold, MinHold and the TTL without renewal count from when a caller has all permits that it wants. The token of a
+// holder is greater than those of all who had its permits before its call began. All holders learn from locker.Wanted
+// that somebody waits, although one permit is enough. All names of a key have the same hash slot of a Redis Cluster.
 //
-// All holders learn from locker.Wanted that somebody waits, although one permit is enough. All names have the same hash
-// slot of a Redis Cluster.
+// With a gate, callers of one Client may hand it over to each other for up to 50 ms, and the last of them keeps it for
+// as long as it waits; see locker.NoLocalHandover. Newcomers that pass it do not pass a caller at the front that waits
+// for permits, whatever its weight: each permit that is returned is its own.
 //
 // # Programs with different limits
 //
 // All programs that use a key should agree on n. If they do not, as while a new limit is rolled out, there are never
 // more holders than the largest n says, and a program never takes a permit whose number is not below its own n. So a
 // limit can be changed by a rolling restart: it is in force when the last program with the old limit has ended, and its
-// permits are returned. Until then, a caller with the larger limit may wait although a permit is free, behind one at
-// the gate that must not take it.
+// permits are returned. Until then, a caller with the larger limit may wait although a permit is free, behind one
+// that must not take it.
 //
 // # The same key without a Semaphore
 //

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/internal/core/slots"
 )
 
-// MaxPermits is the largest number of permits. A caller that waits, waits for each of them.
+// MaxPermits is the largest number of permits. On stores without groups, a caller that waits, waits for each of them.
 const MaxPermits = 1024
 
 // Semaphore is a [locker.Locker] whose keys have several holders at a time. Create one with [New]. It is safe for
@@ -20,16 +24,17 @@ type Semaphore struct {
 	locker locker.Locker
 	n      int
 	weight int
+	apart  *atomic.Bool // a call has found out that each permit is a lock
 }
 
 // New returns a Semaphore whose keys have at most n holders at a time. n is 1 to [MaxPermits]; with any other number,
 // Lock and TryLock return an error that matches locker.ErrInvalid.
-func New(l locker.Locker, n int) *Semaphore { return &Semaphore{l, n, 1} }
+func New(l locker.Locker, n int) *Semaphore { return &Semaphore{l, n, 1, new(atomic.Bool)} }
 
 // Weight returns a Semaphore for the same permits that acquires k of them with each call: all of them or none. Callers
 // of different weights can wait at the same time. k is 1 to n; with any other number, Lock and TryLock return an error
 // that matches locker.ErrInvalid.
-func (s *Semaphore) Weight(k int) *Semaphore { return &Semaphore{s.locker, s.n, k} }
+func (s *Semaphore) Weight(k int) *Semaphore { return &Semaphore{s.locker, s.n, k, s.apart} }
 
 // Unwrap lets locker.As find the optional interfaces of the Locker below.
 func (s *Semaphore) Unwrap() locker.Locker { return s.locker }
@@ -38,25 +43,31 @@ func (s *Semaphore) Unwrap() locker.Locker { return s.locker }
 // locker.Locker; locker.ErrHeld means that no permit was free, or that others came before. The text says which, and how
 // many permits there are.
 func (s *Semaphore) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return s.acquire("lock", key, func(g *slots.Group) (*slots.Held, error) { return g.Lock(ctx, s.weight, opts) })
+	return s.acquire(ctx, "lock", key, s.locker.Lock, (*slots.Group).Lock, opts)
 }
 
 // TryLock makes one attempt to acquire a permit of key. The lease is a [*Permit]. If no permit is free, or if others
-// wait for one and less than a quarter is free beside what is wanted, the error matches locker.ErrHeld. It may then be
-// a *locker.HeldError that describes one of the holders of permits, or the caller that waits in front of the others,
-// which holds the gate.
+// wait for one, the error matches locker.ErrHeld. It may then be a *locker.HeldError that describes one of the holders
+// of permits, or the caller that waits in front of the others.
 //
-// If the store cannot acquire a free permit in one step, TryLock asks for one permit after the other, in random order,
-// and for several at a time after the first three. A step is about 64 permits at most, and if it finds too few of them
-// free, TryLock does the same for all. It may then take a permit that has just been returned although others wait, and
-// of several calls with a weight, all may fail because they have taken permits from each other.
+// On stores without Groups of backend.Capabilities, others that wait do not count if a quarter of the permits is free
+// beside what is wanted. If the store cannot acquire a free permit in one step, TryLock asks for one permit after the
+// other, in random order, and for several at a time after the first three. A step is about 64 permits at most, and if
+// it finds too few of them free, TryLock does the same for all. It may then take a permit that has just been returned
+// although others wait, and of several calls with a weight, all may fail because they have taken permits from each
+// other.
 func (s *Semaphore) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return s.acquire("trylock", key, func(g *slots.Group) (*slots.Held, error) { return g.TryLock(ctx, s.weight, opts) })
+	return s.acquire(ctx, "trylock", key, s.locker.TryLock, (*slots.Group).TryLock, opts)
 }
 
-// Locks returns the names of the locks that key is made of: those that stand for its permits, by their numbers, and at
-// the end the one that callers wait for. They are for an inspect.Inspector and for operators.
+// Locks returns the names that key has in the store, for an inspect.Inspector and for operators. On stores with Groups
+// of backend.Capabilities, it is the name of the group: Inspect shows the holder whose time is over first, and
+// ForceRelease is about the owner that it is given. On others, they are the names of the locks that stand for the
+// permits, by their numbers, and at the end that of the lock which callers wait for.
 func (s *Semaphore) Locks(key string) []string {
+	if _, known := locker.As[backend.Capable](s.locker); known && !s.isApart() {
+		return []string{groupName(key)}
+	}
 	g := s.group(key)
 	return append(g.Slots, g.Gates...)
 }
@@ -75,21 +86,53 @@ func (s *Semaphore) ForceRelease(_ context.Context, key, _ string) (inspect.Insp
 var errSeveral = fmt.Errorf("the key of a semaphore has several holders: inspect or release one of its Locks: %w",
 	errors.ErrUnsupported)
 
+// acquire acquires permits of key: one as a lock, if the store has groups, or else by a method of a Group.
 func (s *Semaphore) acquire(
-	op, key string, acquire func(g *slots.Group) (*slots.Held, error),
+	ctx context.Context, op, key string,
+	one func(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error),
+	get func(g *slots.Group, ctx context.Context, n int, opts []locker.Option) (*slots.Held, error),
+	opts []locker.Option,
 ) (locker.Lease, error) {
 	if err := s.validate(key); err != nil {
 		return nil, &locker.Error{Op: op, Key: key, Err: err}
 	}
-	held, err := acquire(s.group(key))
+	if !s.isApart() {
+		wants := &several.Permits{Name: groupName(key), N: s.n, Weight: s.weight}
+		lease, err := one(wants.With(ctx), wants.Name, opts...)
+		switch {
+		case err == nil && wants.Numbers != nil:
+			return &Permit{Lease: lease, key: key, fence: lease.Fence(), numbers: wants.Numbers, settle: func() {}}, nil
+		case err == nil: // it is a lock: nobody below knows of the group
+			slots.Release(ctx, lease)
+		case !errors.Is(err, errors.ErrUnsupported):
+			return nil, slots.About(op, key, err, s.explainGroup)
+		}
+		s.apart.Store(true)
+	}
+	held, err := get(s.group(key), several.ForLocks(ctx), s.weight, opts)
 	if err != nil {
 		return nil, err
 	}
-	p := &Permit{Lease: held.Leases[0], key: key, held: held}
+	p := &Permit{Lease: held.Leases[0], key: key, fence: held.Fence(), numbers: held.Slots, settle: held.Wait}
 	if len(held.Leases) > 1 {
 		p.Lease = locker.NewAllLease(held.Leases...)
 	}
 	return p, nil
+}
+
+// isApart reports whether each permit is a lock of its own. What the store can do may be hidden by a middleware that has
+// no Unwrap, and one that makes other names of all may hide what a call asks for. So a call tells, and it is remembered.
+func (s *Semaphore) isApart() bool {
+	of, known := locker.As[backend.Capable](s.locker)
+	return s.apart.Load() || known && !of.Capabilities().Groups
+}
+
+func groupName(key string) string { return slots.Name(key, "permits") }
+
+// explainGroup returns the text of an error of a store that has groups: held describes a holder of permits, or the
+// first who waits for some.
+func (s *Semaphore) explainGroup(_ string, held *locker.HeldError) string {
+	return s.explain(held.Remaining == 0, held)
 }
 
 func (s *Semaphore) group(key string) *slots.Group {
@@ -131,9 +174,11 @@ func (s *Semaphore) validate(key string) error {
 //
 //	permit, ok := locker.LeaseAs[*semaphore.Permit](lease)
 type Permit struct {
-	locker.Lease // of the lock that stands for the permit, or of all of them
+	locker.Lease // of the permits, or of the locks that stand for them
 	key          string
-	held         *slots.Held
+	fence        uint64
+	numbers      []int
+	settle       func() // waits for what the call has left; see slots.Held.Wait
 }
 
 // Key returns the key, as it was passed to Lock.
@@ -141,20 +186,20 @@ func (p *Permit) Key() string { return p.key }
 
 // Slot returns the number of the permit, from 0. No other holder has the same number at the same time. With a weight,
 // it is the first of Slots.
-func (p *Permit) Slot() int { return p.held.Slots[0] }
+func (p *Permit) Slot() int { return p.numbers[0] }
 
 // Slots returns the numbers of all permits of the lease, in ascending order.
-func (p *Permit) Slots() []int { return append([]int(nil), p.held.Slots...) }
+func (p *Permit) Slots() []int { return slices.Clone(p.numbers) }
 
 // Fence returns the fencing token of the permit, the greatest one if there are several. It is greater than those of all
 // earlier holders of the same slot. Holders of different slots overlap, so a resource that all of them use must not
 // compare their tokens: keep the greatest one for each slot.
-func (p *Permit) Fence() uint64 { return p.held.Fence() }
+func (p *Permit) Fence() uint64 { return p.fence }
 
 // Overlaps returns true: others hold the key at the same time, so package fence refuses the permit.
 func (p *Permit) Overlaps() bool { return true }
 
-// Unwrap lets locker.Verify find the lease of the lock that stands for the permit.
+// Unwrap lets locker.Verify find the lease of the Locker below.
 func (p *Permit) Unwrap() locker.Lease { return p.Lease }
 
 // Extend extends the permit; see locker.Lease.
@@ -165,7 +210,7 @@ func (p *Permit) Extend(ctx context.Context, opts ...locker.Option) error {
 // Unlock returns the permit; see locker.Lease. If a hook or a middleware has panicked while the gate was released in
 // the background, Unlock then panics with the same value.
 func (p *Permit) Unlock(ctx context.Context) error {
-	defer p.held.Wait()
+	defer p.settle()
 	return p.named(p.Lease.Unlock(ctx))
 }
 

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertest"
 	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/semaphore"
 )
 
@@ -201,6 +203,9 @@ func TestWaitersDoNotPoll(t *testing.T) {
 // A caller that loses the gate before it has all its permits gives everything back, and waits again.
 func TestLostGate(t *testing.T) {
 	stores(t, func(w *world) {
+		if w.Groups { // there is no gate
+			return
+		}
 		const n = 2
 		p := w.lock(semaphore.New(w.Client(), n))
 		served := make(chan *semaphore.Permit)
@@ -307,6 +312,9 @@ func TestPanicOfAHook(t *testing.T) {
 // A hook that ends its goroutine, as FailNow of a test does, ends the call, and takes nothing with it.
 func TestHookThatEndsItsGoroutine(t *testing.T) {
 	stores(t, func(w *world) {
+		if w.Groups { // the goroutine is that of the caller
+			return
+		}
 		p := w.lock(semaphore.New(w.Client(), 2).Weight(2))
 		synctest.Wait() // the gate is free, so only requests for permits wait, which have goroutines of their own
 		ctx := lockertrace.With(w.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { runtime.Goexit() }})
@@ -461,6 +469,9 @@ func TestSemaphoreCannotBeInspectedAsALock(t *testing.T) {
 			w.Errorf("%v, %v", err, force)
 		}
 		want := []string{"{exports}#0", "{exports}#1", "{exports}#gate"}
+		if w.Groups {
+			want = []string{"{exports}#permits"}
+		}
 		if got := s.Locks(key); !slices.Equal(got, want) {
 			w.Errorf("locks %q, want %q", got, want)
 		}
@@ -469,13 +480,15 @@ func TestSemaphoreCannotBeInspectedAsALock(t *testing.T) {
 
 // No two keys have a lock in common, and all locks of a key have one hash slot, whatever braces the key has.
 func TestNamesOfLocks(t *testing.T) {
+	group := memory.New()
+	defer group.Close()
 	used := map[string]string{}
 	for _, key := range []string{
 		"a", "{a}", "{a}#", "{a}##", "a#", "{a", "a}", "{}a", "{{a}}", "{a}b", "b{a}", "{a}#0", "{a}##0", "a#0",
 		"}a", "}", "}}", "}{", "}{}", "}#", "}{a}", "#}a", "{#}", "{#}}a", "{#}}a#", "{#}}a##", "{#}}a##:0", "{}}a",
 	} {
 		slots := map[uint16]bool{}
-		for _, name := range semaphore.New(nil, 3).Locks(key) {
+		for _, name := range append(semaphore.New(nil, 3).Locks(key), semaphore.New(group, 3).Locks(key)...) {
 			if other, ok := used[name]; ok {
 				t.Errorf("%q and %q both have the lock %q", key, other, name)
 			}
@@ -564,13 +577,22 @@ func TestHoldersLearnThatAPermitIsWanted(t *testing.T) {
 	})
 }
 
+// withoutGroups is a store that makes a lock of each permit.
+type withoutGroups struct{ *lockertest.Store }
+
+func (s withoutGroups) Capabilities() backend.Capabilities {
+	can := s.Store.Capabilities()
+	can.Groups = false
+	return can
+}
+
 // A store that hangs for longer than the gate lives: the patience of those that wait counts from when it began to hang,
 // and not from when the gate was lost.
 func TestPatienceWhenTheStoreHangs(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		store := lockertest.NewStore()
 		s := func() *semaphore.Semaphore {
-			c := locker.NewClient(store)
+			c := locker.NewClient(withoutGroups{store})
 			t.Cleanup(func() { _ = c.Close() })
 			return semaphore.New(c, 1)
 		}
@@ -698,6 +720,9 @@ func (l leaving) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.
 // A context that ends between the answer and the end of the call is in the error, too.
 func TestContextThatEndsWithTheAnswer(t *testing.T) {
 	stores(t, func(w *world) {
+		if w.Groups { // the call is that of the Client
+			return
+		}
 		p := w.lock(semaphore.New(w.Client(), 2).Weight(2))
 		ctx, cancel := context.WithCancel(w.Context())
 		_, err := semaphore.New(leaving{w.Client(), cancel}, 2).Lock(ctx, key, locker.TTL(ttl))

@@ -167,6 +167,41 @@ func Behind(ctx context.Context, key string) (places []string, spare int) {
 	return nil, 0
 }
 
+// Permits asks the Client below for permits of a group, and not for a lock; see backend.Group.
+type Permits struct {
+	// Name is that of the group. Middleware may put something before or after it, and may acquire other locks with the
+	// same context.
+	Name string
+
+	N, Weight int
+	Numbers   []int // of those that were acquired, once the call has succeeded
+}
+
+type permitsKey struct{}
+
+// With returns a context for the call.
+func (p *Permits) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, permitsKey{}, p)
+}
+
+// ForLocks returns a context for calls that acquire locks, whatever permits the call asks for that ctx belongs to: their
+// names may have that of its group in them.
+func ForLocks(ctx context.Context) context.Context {
+	if ctx.Value(permitsKey{}) == nil {
+		return ctx
+	}
+	return (*Permits)(nil).With(ctx)
+}
+
+// PermitsFrom returns the permits that a call with the context ctx asks for, or nil if key is that of a lock.
+func PermitsFrom(ctx context.Context, key string) *Permits {
+	p, _ := ctx.Value(permitsKey{}).(*Permits)
+	if p == nil || !strings.Contains(key, p.Name) {
+		return nil
+	}
+	return p
+}
+
 // Partial has locks that a call needs only while it waits, or while it waits for more of them. What the caller has
 // asked for counts from when it has all.
 type Partial struct {

@@ -207,22 +207,26 @@ func (g *Group) about(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var of *locker.Error
-	if errors.As(err, &of) {
-		err = g.explained(of)
-	}
-	return &locker.Error{Op: op, Key: g.Key, Err: err}
+	return About(op, g.Key, err, func(of string, held *locker.HeldError) string {
+		if g.Explain == nil {
+			return held.Error()
+		}
+		return g.Explain(slices.Contains(g.Gates, of), held)
+	})
 }
 
-// explained returns what of says about one of the locks, as an error of a call. See Explain.
-func (g *Group) explained(of *locker.Error) error {
-	if g.Explain == nil || !errors.Is(of.Err, locker.ErrHeld) {
-		return of.Err
+// About returns err as the error of a call that is about key. explain returns what it means that the lock with the name
+// of is held, which err may say.
+func About(op, key string, err error, explain func(of string, held *locker.HeldError) string) error {
+	var of *locker.Error
+	if errors.As(err, &of) {
+		if err = of.Err; errors.Is(err, locker.ErrHeld) {
+			held := &locker.HeldError{} // if nothing is known of the holder
+			_ = errors.As(err, &held)
+			err = &explainedError{err, strings.Replace(err.Error(), held.Error(), explain(of.Key, held), 1)}
+		}
 	}
-	held := &locker.HeldError{} // if nothing is known of the holder
-	_ = errors.As(of.Err, &held)
-	gate := slices.Contains(g.Gates, of.Key)
-	return &explainedError{of.Err, strings.Replace(of.Err.Error(), held.Error(), g.Explain(gate, held), 1)}
+	return &locker.Error{Op: op, Key: key, Err: err}
 }
 
 // First adds to a text the label of the first waiter, which has the gate and is described by held. Without a label, the

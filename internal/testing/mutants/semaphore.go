@@ -2,6 +2,26 @@ package main
 
 // What is planted in semaphores, and in what they are made of.
 var semaphoreMutants = []mutant{
+	group("newcomers overtake those who wait", "e == nil && len(g.waiting) == 0", "e == nil"),
+	group("those who wait do not come before newcomers that wait", "	if len(g.waiting) == 0 {\n", "	if true {\n"),
+	group("what is returned is handed to nobody", "	b.handOn(req.Key, g)\n	b.tidy(", "	b.tidy("),
+	group("what is returned is handed to one", "		w.tell(true)\n", "		w.tell(true)\n		break\n"),
+	group("who leaves hands nothing on", "	b.handOn(key, g)\n	return held\n", "	return held\n"),
+	group("a caller has permits beyond its limit", "range g.taken[:req.Group.N]", "range g.taken"),
+	group("a caller has a part of what it wants", "if len(permits) < req.Group.Weight {\n		return nil",
+		"if len(permits) == 0 {\n		return nil"),
+	group("permits are not kept after their release", "req.Keep > 0", "req.Keep < 0"),
+	group("permits of a dead holder stay taken", "	now := time.Now()\n	if now.Before(g.ends) {\n",
+		"	now := time.Now()\n	if true {\n"),
+	group("a request that is sent twice is granted twice", "e := g.entries[req.Token] // the request was sent twice",
+		"var e *entry"),
+	group("any owner is released by force", "strings.HasPrefix(e.token, cmp.Or(owner, i.Owner))", "true"),
+	{"semaphore: a holder waits for its own permits of a group",
+		[]patch{{"caller.go", "left -= g.req.Group.Weight", "left -= 0 * g.req.Group.Weight"}},
+		[]killer{test("semaphore", "TestHolderThatAsksAgain")}},
+	{"semaphore: a middleware without Unwrap hides the group",
+		[]patch{{"semaphore/semaphore.go", "return s.apart.Load()", "return true"}},
+		[]killer{test("semaphore", "TestGroupBehindAMiddlewareWithoutUnwrap")}},
 	permit("a permit is a lock of another key", "internal/core/slots/slots.go", `return "{" + key + "}#" + what`,
 		`return "{" + key + "}#" + string(what[0])`),
 	permit("the locks of some keys have several hash slots", "internal/core/slots/slots.go",
@@ -94,6 +114,10 @@ var semaphoreMutants = []mutant{
 
 func permit(name, file, old, changed string) mutant {
 	return mutant{"semaphore: " + name, []patch{{file, old, changed}}, []killer{test("semaphore", "Test")}}
+}
+
+func group(name, old, changed string) mutant {
+	return mutant{"memory: " + name, []patch{{"memory/group.go", old, changed}}, []killer{test("memory", "Permit|Group")}}
 }
 
 // permitModelled is a permit that the model of places has, too.

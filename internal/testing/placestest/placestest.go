@@ -1,6 +1,6 @@
-// Package placestest has the stores on which packages semaphore and rwlock are tested in virtual time. A store acquires
-// some of several locks in one step, or one lock at a time, or has no queue either. The first one tells its holders at
-// once that others wait, the second one in its answers, and the third one never.
+// Package placestest has the stores on which packages semaphore and rwlock are tested in virtual time. A store has
+// groups of permits, or acquires some of several locks in one step, or one lock at a time, or has no queue either. The
+// first two tell their holders at once that others wait, the third one in its answers, and the last one never.
 package placestest
 
 import (
@@ -25,6 +25,7 @@ type World struct {
 	Calls   *Calls
 	Steps   bool // the store acquires some of several locks in one step
 	Queues  bool // the store serves waiting callers in the order of their arrival
+	Groups  bool // the store has groups of permits
 	Tells   bool // holders learn at once that others wait
 	Answers bool // holders learn that others wait by an Extend
 	store   backend.Backend
@@ -36,7 +37,9 @@ var kinds = []struct {
 	open  func(c *Calls) backend.Backend
 	world World // what it can
 }{
-	{"in one step", func(c *Calls) backend.Backend { return c }, World{Steps: true, Queues: true, Tells: true}},
+	{"as a group", func(c *Calls) backend.Backend { return c },
+		World{Steps: true, Queues: true, Groups: true, Tells: true}},
+	{"in one step", func(c *Calls) backend.Backend { return apart{c} }, World{Steps: true, Queues: true, Tells: true}},
 	{"one by one", func(c *Calls) backend.Backend { return single{c, c, c, c} }, World{Queues: true, Answers: true}},
 	{"by polling", func(c *Calls) backend.Backend { return poller{c} }, World{}},
 }
@@ -270,6 +273,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// apart is a store without groups.
+type apart struct{ *Calls }
+
+func (a apart) Capabilities() backend.Capabilities {
+	can := a.Calls.Capabilities()
+	can.Groups = false
+	return can
+}
+
 // single is a store that acquires one lock at a time. Its answers tell that others wait.
 type single struct {
 	backend.Backend
@@ -280,7 +292,7 @@ type single struct {
 
 func (s single) Capabilities() backend.Capabilities {
 	can := s.Backend.(backend.Capable).Capabilities()
-	can.Some, can.AnswersWanted = false, true
+	can.Some, can.Groups, can.AnswersWanted = false, false, true
 	return can
 }
 
@@ -300,7 +312,7 @@ type poller struct{ backend.Backend }
 
 func (p poller) Capabilities() backend.Capabilities {
 	can := p.Backend.(backend.Capable).Capabilities()
-	can.Some, can.Order = false, false
+	can.Some, can.Groups, can.Order = false, false, false
 	return can
 }
 

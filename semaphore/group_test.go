@@ -1,0 +1,183 @@
+package semaphore_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/placestest"
+	"github.com/golocker/locker/rwlock"
+	"github.com/golocker/locker/semaphore"
+)
+
+// groups runs f in virtual time for a store that has groups.
+func groups(t *testing.T, f func(w *world)) {
+	stores(t, func(w *world) {
+		if w.Groups {
+			f(w)
+		}
+	})
+}
+
+// A semaphore of which less than two thirds are used was full once. A second later, callers wait for a round trip
+// again.
+func TestGroupRecoversFromABurstWithinASecond(t *testing.T) {
+	groups(t, func(w *world) {
+		for _, rate := range []int{400, 600} { // per second: 40 % and 60 % of the permits
+			const n, hold, trip = 50, 50 * time.Millisecond, time.Millisecond
+			w.Calls.Delay(trip / 2)
+			w.Calls.Answer(trip / 2)
+			var all []*semaphore.Semaphore
+			for range 200 {
+				all = append(all, semaphore.New(w.Client(), n))
+			}
+			var longest atomic.Int64
+			var calls sync.WaitGroup
+			one := func(i int) {
+				start := time.Now()
+				p := w.lock(all[i%len(all)])
+				longest.Store(max(longest.Load(), int64(time.Since(start))))
+				time.Sleep(hold)
+				w.Unlock(p)
+			}
+			for i := range 3 * rate {
+				switch i {
+				case rate: // the burst
+					for j := range 4 * n {
+						calls.Go(func() { one(j) })
+					}
+				case 2 * rate:
+					longest.Store(0)
+				}
+				calls.Go(func() { one(i) })
+				time.Sleep(time.Second / time.Duration(rate))
+			}
+			calls.Wait()
+			if took := time.Duration(longest.Load()); took > trip {
+				w.Errorf("%d callers a second, a second after the burst: one waited for %v", rate, took)
+			}
+			w.Calls.Delay(0)
+			w.Calls.Answer(0)
+			w.empty(n)
+		}
+	})
+}
+
+// A caller asks once for each permit, however many there are, and once to wait for one of them.
+func TestRequestsForPermitsOfAGroup(t *testing.T) {
+	groups(t, func(w *world) {
+		const n = semaphore.MaxPermits
+		s := semaphore.New(w.Client(), n)
+		var held []locker.Lease
+		for range n {
+			held = append(held, w.Lock(s, key, locker.TTL(time.Hour)))
+		}
+		if calls := w.Calls.Took(); calls["Queue"] != n || len(calls) > 1 {
+			w.Errorf("%v for %d permits", calls, n)
+		}
+		served := make(chan locker.Lease)
+		go func() { served <- w.Lock(semaphore.New(w.Client(), n), key, locker.TTL(time.Hour)) }()
+		time.Sleep(2 * time.Second) // no lease is renewed
+		w.Unlock(held[7])
+		last := <-served
+		if calls := w.Calls.Took(); calls["Queue"] != 1 || calls["Release"] != 1 || len(calls) > 2 {
+			w.Errorf("%v to wait for a permit and to return one", calls)
+		}
+		w.Unlock(append(held[:7:7], held[8:]...)...)
+		w.Unlock(last)
+		w.empty(n)
+	})
+}
+
+// A weight is one entry: one request acquires, renews and returns all permits, and it is lost as a whole.
+func TestWeightIsOneLease(t *testing.T) {
+	groups(t, func(w *world) {
+		const n = 100
+		p := w.lock(semaphore.New(w.Client(), n).Weight(n), locker.TTL(ttl))
+		time.Sleep(ttl)
+		if calls := w.Calls.Took(); calls["Queue"] != 1 || calls["Extend"] > 3 {
+			w.Errorf("%v for %d permits", calls, n)
+		}
+		if len(p.Slots()) != n || p.Slots()[n-1] != n-1 {
+			w.Errorf("numbers %v", p.Slots())
+		}
+		w.Unlock(p)
+		if calls := w.Calls.Took(); calls["Release"] != 1 {
+			w.Errorf("%v to return them", calls)
+		}
+		w.empty(n)
+	})
+}
+
+// A middleware without Unwrap hides what the store can do. Its callers have permits of the same group nevertheless.
+func TestGroupBehindAMiddlewareWithoutUnwrap(t *testing.T) {
+	groups(t, func(w *world) {
+		p := w.lock(semaphore.New(placestest.Opaque(w.Client()), 1))
+		if _, err := semaphore.New(w.Client(), 1).TryLock(w.Context(), key); err == nil {
+			w.Error("one permit is held twice")
+		}
+		w.Unlock(p)
+		w.empty(1)
+	})
+}
+
+// hashing is a middleware that makes other names of all.
+type hashing struct{ locker.Locker }
+
+func (h hashing) Unwrap() locker.Locker { return h.Locker }
+
+func (h hashing) name(key string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(key))) }
+
+func (h hashing) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return h.Locker.Lock(ctx, h.name(key), opts...)
+}
+
+func (h hashing) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return h.Locker.TryLock(ctx, h.name(key), opts...)
+}
+
+// Where nobody knows of the group, each permit is a lock, as on stores without groups: a middleware may make other names
+// of all, and a Locker below may make locks of its own of each name.
+func TestPermitsWhereNobodyKnowsOfTheGroup(t *testing.T) {
+	groups(t, func(w *world) {
+		for name, below := range map[string]func() locker.Locker{
+			"other names":     func() locker.Locker { return hashing{w.Client()} },
+			"a shared lock":   func() locker.Locker { return rwlock.New(w.Client()).Shared() },
+			"another of them": func() locker.Locker { return semaphore.New(w.Client(), 1) },
+		} {
+			for range 2 {
+				one, two := semaphore.New(below(), 2), semaphore.New(below(), 2)
+				held := []locker.Lease{w.lock(one), w.lock(two)}
+				if lease, err := one.TryLock(w.Context(), key); name == "other names" && err == nil {
+					w.Errorf("%s: %v is a third of two permits", name, lease)
+					w.Unlock(lease)
+				}
+				w.Unlock(held...)
+			}
+		}
+		w.empty(2)
+	})
+}
+
+// The holder of permits of a group learns at once that somebody waits.
+func TestHolderOfPermitsOfAGroupIsWanted(t *testing.T) {
+	groups(t, func(w *world) {
+		p := w.lock(semaphore.New(w.Client(), 2).Weight(2))
+		synctest.Wait()
+		select {
+		case <-locker.Wanted(p):
+			w.Error("wanted, and nobody waits")
+		default:
+		}
+		go func() { w.Unlock(w.lock(semaphore.New(w.Client(), 2))) }()
+		<-locker.Wanted(p)
+		w.Unlock(p)
+		w.empty(2)
+	})
+}
