@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -158,5 +159,26 @@ func TestResourceIsAheadOfTheStore(t *testing.T) {
 	must(t, lease.Unlock(t.Context()))
 	if err := fences.InTx(t.Context(), db, fence.Of(lease), pay(nothing)); !errors.As(err, &stale) || stale.Ahead {
 		t.Error(err)
+	}
+}
+
+// A holder is stopped when its token has been checked, and before its COMMIT arrives.
+func TestNobodyEntersBetweenCheckAndCommit(t *testing.T) {
+	for _, d := range []*database{postgres(t), mariadb(t)} {
+		t.Run(d.name, func(t *testing.T) {
+			fences := fence.SQL{Dialect: d.dialect}
+			direct := d.open(t, fences)
+			db, err := sql.Open(d.driver, d.relayed)
+			must(t, err)
+			t.Cleanup(func() { _ = db.Close() })
+			checked, paid := make(chan struct{}), make(chan error, 1)
+			check := sync.OnceFunc(func() { close(checked) })
+			d.relay.Set(func() { d.relay.late = func() time.Duration { check(); return 300 * time.Millisecond } })
+			go func() { paid <- fences.InTx(t.Context(), db, hold(5), pay(nothing)) }()
+			<-checked
+			must(t, fences.Enter(t.Context(), direct, hold(6)...))
+			balanceIs(t, direct, 1)
+			must(t, <-paid)
+		})
 	}
 }

@@ -332,4 +332,4 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 
 var otherMutants = slices.Concat(electionMutants, manyMutants, subscriptionMutants, localMutants, semaphoreMutants,
 	wantedMutants, rwlockMutants, onceMutants, compatMutants, joinedMutants, foreignMutants, recordMutants, etcdMutants,
-	renewMutants, expiryMutants, cleanupMutants)
+	renewMutants, expiryMutants, cleanupMutants, fenceMutants)
