@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,9 +17,15 @@ import (
 	"github.com/golocker/locker/backends/mysqllock"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/mariadbtest"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		testserver.RemoveLibraries()
+		os.Exit(code)
+	}))
+}
 
 // migrated starts a server that has the table.
 func migrated(t testing.TB, settings ...string) *mariadbtest.Server {

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,6 +36,7 @@ type Server struct {
 	dir      string
 	addr     string
 	settings []string
+	env      []string
 }
 
 // Start makes an empty database server and runs it until the test ends. settings are options of its command line,
@@ -47,6 +49,19 @@ func Start(tb testing.TB, settings ...string) *Server {
 	s := prepare(tb, settings...)
 	s.launch()
 	return s
+}
+
+// StartWithClock is like Start. The clock of the server can be moved, which needs a C compiler.
+func StartWithClock(tb testing.TB, settings ...string) (*Server, *testserver.Clock) {
+	tb.Helper()
+	if why := testserver.NoClock(); why != "" {
+		tb.Fatalf("this test moves the clock of a server: %s: install gcc (apt-get install -y gcc libc6-dev)", why)
+	}
+	s := prepare(tb, settings...)
+	c, env := testserver.NewClock(s.dir)
+	s.env = slices.Concat(env, []string{"CLOCKSHIFT_GETTIME=1"})
+	s.launch()
+	return s, c
 }
 
 // StartTLS is like Start. Connections may use TLS, with a certificate and its key, as PEM. Those of clients are checked
@@ -197,7 +212,7 @@ func (s *Server) run() {
 		args = append(args, "--"+setting)
 	}
 	args = s.as(args...)
-	if err := s.Launch(args[0], s.dir, nil, args[1:]); err != nil {
+	if err := s.Launch(args[0], s.dir, s.env, args[1:]); err != nil {
 		s.tb.Fatalf("mariadbtest: %v", err)
 	}
 }

@@ -45,7 +45,7 @@ func (l *library) compile() (err error) {
 	if err := os.WriteFile(file, l.source, 0o600); err != nil {
 		return err
 	}
-	out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", l.path, file).CombinedOutput()
+	out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", l.path, file, "-ldl").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("gcc does not compile %s: %w %.200s", file, err, out)
 	}
