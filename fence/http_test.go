@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net/http"
@@ -21,12 +22,12 @@ import (
 	"github.com/golocker/locker/semaphore"
 )
 
-// roundTripper sends to a handler.
+// roundTripper sends to a handler, which sees nothing of the sender's context.
 type roundTripper struct{ http.Handler }
 
 func (rt roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
-	rt.ServeHTTP(w, r)
+	rt.ServeHTTP(w, r.WithContext(context.Background()))
 	return w.Result(), nil
 }
 
@@ -84,7 +85,12 @@ func TestHoldsTravelByHTTP(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatal(resp, err)
 	}
+	found, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
+	want := fmt.Sprintf("%q=%d %q=%d ", odd, all.FenceOf("a"), "b", all.FenceOf("b"))
+	if string(found) != want || err != nil {
+		t.Errorf("the handler has found %s, want %s, %v", found, want, err)
+	}
 	if seen[odd] != all.FenceOf("a") || seen["b"] != all.FenceOf("b") || len(seen) != 2 {
 		t.Errorf("entered: %v", seen)
 	}
