@@ -23,8 +23,10 @@ var ErrConflict = errors.New("the record is not the expected one")
 //   - Versions. A version is a text that is not empty, and means the same to all processes. Two different texts that a
 //     record has had, at whatever times, never have the same version, not even after a restart of the store. The same
 //     text may have the same version again, as with an ETag of S3: a Backend never writes the same text twice. So a
-//     hash of the text is a version for a store that has none. The version that Create and Replace return is that of
-//     the text that they have written, and not one that was read afterwards: it may be that of the next writer.
+//     hash of the text is a version for a store that has none, or whose own begin anew when a record is deleted and
+//     made again: Replace reads, compares the hash, and writes on the condition of the store's own version. The version
+//     that Create and Replace return is that of the text that they have written, and not one that was read afterwards:
+//     it may be that of the next writer.
 //   - Conflicts. An error matches [ErrConflict] only if the store has answered that the condition does not hold. An
 //     answer such as "busy" or "try again" is no conflict. A record that does not exist is a conflict for Replace,
 //     which must not create it. If a client library repeats a request whose answer was lost, and reports the success

@@ -37,8 +37,10 @@ import (
 // Some clients are in other processes. Each of these is this test binary, which Run starts again with the same flags
 // and variables, and with -test.run for t alone. In there, Run calls open for places only, and the test ends with it.
 // What a test does before Run, TestMain included, happens in these processes, too, so servers should be started within
-// open, where place is empty. A store that no other process can reach, as a double in memory, has an empty place. Its
-// one client then stands for all, and the rule about processes is skipped.
+// open, where place is empty. A server that takes long to start may be one for all: the first such call starts it and
+// registers its end with the test that calls Run, and each makes an empty part of it, such as a directory. A store that
+// no other process can reach, as a double in memory, has an empty place. Its one client then stands for all, and the
+// rule about processes is skipped.
 func Run(t *testing.T, open func(t testing.TB, place string) (s record.Store, at string)) {
 	if serves(t, open) {
 		t.SkipNow()
