@@ -86,7 +86,7 @@
 //
 // On stores of package record, the ticks of a job have one record, with the last of them: see
 // docs/adr/0084-the-ticks-of-a-job-in-one-record.md. It has room for 36 ticks whose window and skew are not over, which
-// is one every 1.8 s by default. A claim of one more fails as if the store could not be asked, and is repeated. There,
+// is one every 2 s by default. A claim of one more fails as if the store could not be asked, and is repeated. There,
 // the lease of a job that takes longer than window and skew cannot be lost any more. Ticks of a semaphore or a shared
 // lock leave a record for each of their locks, for good.
 //

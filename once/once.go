@@ -276,7 +276,8 @@ func (c *claim) hold() time.Duration {
 // lock acquires the lock of the tick of the job key. A store may keep the ticks of a job in one place: it is told when
 // nobody claims the tick any more.
 func (c *claim) lock(ctx context.Context, l locker.Locker, job string) (locker.Lease, error) {
-	ctx = tick.With(ctx, &tick.Tick{Job: job, At: c.tick, Until: c.tick.Round(0).Add(c.window + c.skew), Now: c.now})
+	until := c.tick.Round(0).Add(c.window + c.skew)
+	ctx = tick.With(ctx, &tick.Tick{Job: job, At: c.tick, Until: until, Drop: until.Add(c.skew), Now: c.now})
 	key := tick.Name(job, c.tick)
 	opts := []locker.Option{locker.TTL(c.hold()), locker.MinHold(c.hold())}
 	lease, held := l.TryLock(ctx, key, opts...)

@@ -85,7 +85,7 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	switch {
 	case err != nil:
 		return inspect.Inspection{State: inspect.Unknown}, err
-	case c != nil && !strings.HasPrefix(c.mark, owner):
+	case c != nil && !strings.HasPrefix(c.mark, mark(owner)):
 		return shown, locker.ErrNotHeld
 	case c != nil:
 		return shown, c.undo(ctx, &c.over)

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ const (
 // claimed is a tick in the record of a job.
 type claimed struct {
 	at    int64  // in ms since 1970
-	until int64  // when nobody claims it any more
+	until int64  // when others may drop it: nobody claims it any more, and its attempt knows that
 	mark  string // of the attempt that has claimed it
 }
 
@@ -161,15 +162,20 @@ func (b *Backend) claim(
 // needed.
 func (c *claim) write(ctx context.Context, found entry, all []claimed) (entry, error) {
 	now := c.tick.Now().UnixMilli()
-	for len(all) >= keptTicks && all[0].until < now {
-		all = all[1:]
+	for i := 0; i < len(all) && len(all) >= keptTicks; {
+		if all[i].until < now {
+			all = slices.Delete(all, i, i+1)
+		} else {
+			i++ // of a clock that was ahead, maybe, for which later ones must not wait
+		}
 	}
 	if len(all) >= maxTicks {
+		first := slices.MinFunc(all, func(a, b claimed) int { return cmp.Compare(a.until, b.until) })
 		return entry{}, fmt.Errorf("%w: the record has %d ticks, there is no room for more, and the first of them can be "+
 			"claimed for %v yet: let ticks be further apart, or the window shorter", locker.ErrUnavailable, len(all),
-			time.Duration(all[0].until-now)*time.Millisecond)
+			time.Duration(first.until-now)*time.Millisecond)
 	}
-	all = append(slices.Clip(all), claimed{c.tick.At.UnixMilli(), c.tick.Until.UnixMilli(), c.mark})
+	all = append(slices.Clip(all), claimed{c.tick.At.UnixMilli(), c.tick.Drop.UnixMilli(), c.mark})
 	c.last = max(found.Last+1, uint64(max(1, time.Now().UnixMicro())))
 	if c.last > maxToken {
 		return entry{}, errTokens(found.Last)
@@ -188,8 +194,12 @@ func (c *claim) write(ctx context.Context, found entry, all []claimed) (entry, e
 func (c *claim) undo(ctx context.Context, over *entry) error {
 	for n := 0; ; n++ {
 		all, _ := ticksOf(over.Ticks)
+		label := over.Label
+		if n := len(all); n > 0 && all[n-1].mark == c.mark { // whose it is
+			label = ""
+		}
 		all = slices.DeleteFunc(all, func(t claimed) bool { return t.mark == c.mark })
-		instead := content{State: free, Label: over.Label, Last: max(over.Last, c.last), Ticks: textOf(all)}
+		instead := content{State: free, Label: label, Last: max(over.Last, c.last, 1), Ticks: textOf(all)}
 		_, err := c.Backend.write(ctx, c.name, over.version, &instead, nil, 0)
 		if !errors.Is(err, ErrConflict) {
 			return err
@@ -214,8 +224,11 @@ func (c *claim) undo(ctx context.Context, over *entry) error {
 // isOver reports whether nobody claims the tick any more. The claim then cannot be lost.
 func (c *claim) isOver() bool { return !c.tick.Now().Round(0).Before(c.tick.Until) }
 
-// verify asks whether the record has the claim.
+// verify asks whether the record has the claim. When the claim is over, others may have dropped it.
 func (c *claim) verify(ctx context.Context) error {
+	if c.isOver() {
+		return nil
+	}
 	_, all, err := c.readTicks(ctx, c.name)
 	if err != nil {
 		return notHeld(err)
@@ -231,9 +244,6 @@ func (c *claim) verify(ctx context.Context) error {
 
 // extend does not change the record: a claim lasts as long as it has to.
 func (c *claim) extend(ctx context.Context) error {
-	if c.isOver() {
-		return nil
-	}
 	return c.verify(ctx)
 }
 

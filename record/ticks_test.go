@@ -159,7 +159,7 @@ func TestLeaseOfATick(t *testing.T) {
 		if _, err := b.ForceRelease(t.Context(), lock, i.Owner); !errors.Is(err, locker.ErrUnavailable) {
 			t.Error(err)
 		}
-		if _, err := b.ForceRelease(t.Context(), lock, i.Owner); err != nil {
+		if _, err := b.ForceRelease(t.Context(), lock, next.Token()); err != nil {
 			t.Error(err)
 		}
 		if err := locker.Verify(t.Context(), next); !errors.Is(err, locker.ErrNotHeld) && !errors.Is(err, locker.ErrLost) {

@@ -17,6 +17,9 @@ type Tick struct {
 	// is released without having been used.
 	Until time.Time
 
+	// Drop is later by the skew: when a clock shows that, all others show Until.
+	Drop time.Time
+
 	Now func() time.Time // the wall clock of the caller
 }
 
