@@ -28,6 +28,7 @@ type attempt struct {
 	name  string
 	start time.Time
 	left  time.Duration // until a lock that is held counts as free
+	owner string        // of a lock that is held
 
 	misses int     // how many times it has written its lock, to end too early
 	doubt  bool    // a write was sent, and another version was not seen since
@@ -37,25 +38,26 @@ type attempt struct {
 
 // Acquire implements [backend.Backend].
 func (b *Backend) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
-	g, _, err := b.acquire(ctx, req, req.TTL)
+	g, _, _, err := b.acquire(ctx, req, req.TTL)
 	return g, err
 }
 
 // acquire makes one attempt, for limit at most. If the lock is held, left is how long it is until it counts as free.
 func (b *Backend) acquire(
 	ctx context.Context, req backend.Request, limit time.Duration,
-) (g backend.Grant, left time.Duration, err error) {
+) (g backend.Grant, left time.Duration, owner string, err error) {
 	if err := b.usable(); err != nil {
-		return backend.Grant{}, 0, err
+		return backend.Grant{}, 0, "", err
 	}
 	if err := b.chores.Backlog(); err != nil {
-		return backend.Grant{}, 0, unavailable(err)
+		return backend.Grant{}, 0, "", unavailable(err)
 	}
 	t := tick.From(ctx, req.Key)
 	ctx, cancel := b.bounded(ctx, min(limit, req.TTL))
 	defer cancel()
 	if t != nil {
-		return b.claim(ctx, req, t)
+		g, left, err = b.claim(ctx, req, t)
+		return g, left, "", err
 	}
 	a := &attempt{Backend: b, req: req, name: b.nameOf(req.Key), start: time.Now()}
 	defer func() {
@@ -64,7 +66,7 @@ func (b *Backend) acquire(
 		}
 	}()
 	g, err = a.run(ctx)
-	return g, a.left, err
+	return g, a.left, a.owner, err
 }
 
 func (a *attempt) run(ctx context.Context) (backend.Grant, error) {
@@ -89,6 +91,7 @@ func (a *attempt) run(ctx context.Context) (backend.Grant, error) {
 		// may answer now: an attempt in doubt is undone, and its caller must not acquire with the same token meanwhile.
 		over := a.doubt && found.version == a.over
 		if a.left = found.left(); !own && !over && a.left > 0 {
+			a.owner = found.Owner
 			held := found.heldError(a.left)
 			found = a.adopt(ctx, a.name, found)
 			held.Seen = found.watched()

@@ -213,6 +213,7 @@ func (b *Backend) Release(ctx context.Context, req backend.Request) error {
 	now := time.Now()
 	keepUntil, valid := now.Add(req.Keep), holdingOf(req).validAt(now)
 	err := b.release(bounded, req, keepUntil)
+	b.turns.of(b.nameOf(req.Key), func(t *turn) { t.freed = time.Now() })
 	switch {
 	case valid && errors.Is(err, errOthers):
 		// Nobody could take the lock before this release was sent, but by force.

@@ -10,16 +10,25 @@ import (
 	"github.com/golocker/locker/backend"
 )
 
-// Queue implements [backend.Queuer]. There is no queue in the store: the call looks at intervals, see [Poll]. A Client
-// would look more often.
+// Queue implements [backend.Queuer]. There is no queue in the store: the call looks at intervals, see [Poll], and when
+// the store tells of a change, see [Watcher]. A Client would look more often.
 func (b *Backend) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	first := req.Token
 	wait.EndWith(b.closing)
-	for looks := 0; ; looks++ {
+	w := waiter{Backend: b, name: b.nameOf(req.Key)}
+	defer w.unwatch()
+	if w.yields(ctx) {
+		wait.Held(nil)
+		if _, err := wait.Sleep(ctx, b.poll+b.poll/4, nil); err != nil {
+			return backend.Grant{}, err
+		}
+		b.seen.hint(w.name)
+		w.looks = lastPause // it comes after those who have waited meanwhile
+	}
+	for {
 		sent := time.Now()
 		req.Fences = wait.Fences()
-		g, left, err := b.acquire(ctx, req, wait.Limit(req.TTL))
-		var pause time.Duration
+		g, left, owner, err := b.acquire(ctx, req, wait.Limit(req.TTL))
 		var held *locker.HeldError
 		switch {
 		case err == nil:
@@ -32,24 +41,110 @@ func (b *Backend) Queue(ctx context.Context, req backend.Request, wait backend.W
 			return backend.Grant{}, locker.ErrClosed
 		case errors.As(err, &held):
 			wait.Held(held)
-			pause = b.pauseAfter(looks, left)
+			w.saw(ctx, owner)
+			err = w.sleep(ctx, wait, left)
 		case errors.Is(err, locker.ErrUnavailable):
-			if pause, err = wait.Failed(ctx, sent, err); err != nil {
-				return backend.Grant{}, err
+			var pause time.Duration
+			if pause, err = wait.Failed(ctx, sent, err); err == nil {
+				req.Token = backend.NewToken() // the attempt may be undone later
+				_, err = wait.Sleep(ctx, pause, nil)
 			}
-			req.Token = backend.NewToken() // the attempt may be undone later
-		default:
-			return backend.Grant{}, err
 		}
-		if _, err := wait.Sleep(ctx, pause, nil); err != nil {
+		if err != nil {
 			return backend.Grant{}, err
 		}
 	}
 }
 
-// pauseAfter returns how long to wait after the lock was found held for the n-th time, from 0. It counts as free after
-// left, if it is not renewed.
-func (b *Backend) pauseAfter(n int, left time.Duration) time.Duration {
-	d := min(b.poll, max(time.Millisecond, b.poll/16)<<min(n, 4))
+// waiter is a call that waits for a lock.
+type waiter struct {
+	*Backend
+	name  string
+	looks int    // how many have found the lock held
+	owner string // that the last one has shown
+
+	signedAt time.Time // when it has signed last; see turns
+	signs    int       // how many times
+
+	live  func() bool // see Watcher; nil before the lock was seen held
+	stop  func()
+	news  chan bool // has a value if the record may have changed
+	hasty bool      // it was told of that soon after the look before
+}
+
+// saw notes whose lock a look has shown. If it is another one each time, the waiter signs now and then.
+func (w *waiter) saw(ctx context.Context, owner string) {
+	was := w.owner
+	w.owner = owner
+	w.looks++
+	if was == "" || was == owner || time.Since(w.signedAt) < 2*w.poll {
+		return
+	}
+	w.sign(ctx)
+	w.signedAt = time.Now()
+	w.signs++
+}
+
+// watch begins to watch the record, if the Store can.
+func (w *waiter) watch() {
+	w.live, w.stop = func() bool { return false }, func() {}
+	if s, ok := w.store.(Watcher); ok {
+		w.news = make(chan bool, 1)
+		w.live, w.stop = s.Watch(w.name, func() {
+			select {
+			case w.news <- false:
+			default: // it has not looked yet
+			}
+		})
+	}
+}
+
+func (w *waiter) unwatch() {
+	if w.stop != nil {
+		w.stop()
+	}
+}
+
+// sleep waits until the next look, after the lock was found held. If the record is watched, that is when it has
+// changed, and seldom otherwise. But a lock that changes hands all the time is looked at no more often than one that is
+// not watched.
+func (w *waiter) sleep(ctx context.Context, wait backend.Wait, left time.Duration) error {
+	if w.live == nil && w.owner != "" { // not a tick
+		w.watch()
+	}
+	if w.live == nil || !w.live() {
+		_, err := wait.Sleep(ctx, w.pause(left), w.news)
+		return err
+	}
+	start := time.Now()
+	if !w.hasty {
+		w.looks = 1
+	} else {
+		quiet := w.pause(left)
+		if _, err := wait.Sleep(ctx, quiet, nil); err != nil {
+			return err
+		}
+		left -= quiet
+	}
+	_, err := wait.Sleep(ctx, min(left, heartbeats*(w.poll/2+rand.N(w.poll/2+1))), w.news)
+	w.hasty = time.Since(start) < w.poll
+	return err
+}
+
+const (
+	// heartbeats is how many times less often a waiter looks that is told of changes.
+	heartbeats = 10
+
+	// lastPause is how many pauses are longer than the one before.
+	lastPause = 4
+
+	// hurry is how many times the pauses of a waiter are halved that has to sign again.
+	hurry = 2
+)
+
+// pause returns how long to wait after the lock was found held. It counts as free after left, if it is not renewed.
+func (w *waiter) pause(left time.Duration) time.Duration {
+	n := min(w.looks-1, lastPause) - min(max(0, w.signs-1), hurry)
+	d := min(w.poll, max(time.Millisecond, w.poll/16)<<max(0, n))
 	return min(d/2+rand.N(d/2+1), left)
 }

@@ -41,16 +41,20 @@
 // # Waiting
 //
 // There is no queue. Each Client that waits looks at intervals, see [Poll], and the first one whose request arrives
-// after a release gets the lock. So beside Clients that want the lock all the time, one that looks seldom may wait for
-// many times its interval. The callers of one Client wait in the order of their arrival, in one queue that looks for
-// all of them, and hand the lock over to each other without the store, for up to 50 ms and as long as the last of them
-// holds it.
+// after a release gets the lock. If the Store is a [Watcher], it tells them of releases, and they look once in ten
+// intervals. Clients that want a lock all the time take turns of a few intervals each: one that sees others take the
+// lock again and again writes a sign, a record of its own, and who has had the lock for an interval and takes it again
+// at once looks for signs. Those who wait for the same lock should have the same [Poll].
+//
+// The callers of one Client wait in the order of their arrival, in one queue that looks for all of them, and hand the
+// lock over to each other without the store, for up to 50 ms and as long as the last of them holds it.
 //
 // # Requests
 //
 // An acquisition takes two, a read and a write, or only the write if this Backend was the last one to release the
-// lock. A renewal takes one, three times in a TTL, and a release one. A Client that waits makes up to 125 a minute by
-// default, and 80 on average, for each key.
+// lock, and a read more once in an interval by Lock. A renewal takes one, three times in a TTL, and a release one. A
+// Client that waits makes up to 125 a minute by default, and 80 on average, for each key, and some 8 if it is told of
+// releases. While others take the lock again and again, it makes two more every two intervals.
 //
 // # Records
 //
@@ -129,6 +133,7 @@ type Backend struct {
 	clock  Clock // nil if the store has none
 	timing timing
 	seen   sightings
+	turns  turns
 	open   context.Context // ends when Close interrupts what is in progress
 	end    context.CancelFunc
 	chores cleanup.Queue

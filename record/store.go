@@ -94,3 +94,18 @@ type ServerClock interface {
 	// Store.
 	ServerClock() (resolution, skew time.Duration)
 }
+
+// Watcher is an optional interface of a [Store] that learns when records change. Waiters are then told to look, and
+// look by themselves once in ten pauses of [Poll]. What they are told is a hint: they read the record, whatever it is.
+type Watcher interface {
+	// Watch calls changed when the record of that name may have changed, whoever has changed it. It also calls changed
+	// when it begins to learn of changes, and each time that it does so again after an interruption, because changes may
+	// have been missed. It need not call it for a change after which another owner has the lock; see [Describe]. A call
+	// that is late, missing, doubled or wrong costs time or a request. changed does not block.
+	//
+	// live reports whether changes are being learned of. If not, waiters look as on other stores, so a Store that cannot
+	// watch at the moment, or has enough watches, returns functions that do nothing. Watch, live and stop do not wait for
+	// the store, nor for a call of changed. Each watch ends with stop, of which changed may be called once more, and which
+	// may be called after the Store was closed.
+	Watch(name string, changed func()) (live func() bool, stop func())
+}

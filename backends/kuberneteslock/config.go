@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -217,6 +219,13 @@ func (c client) Update(
 	ctx context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions,
 ) (*coordinationv1.Lease, error) {
 	return c.send(ctx, c.rest.Put().Name(lease.Name), lease)
+}
+
+// Watch watches Leases. The answer ends with ctx.
+func (c client) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return c.rest.Get().Namespace(c.namespace).Resource("leases").Param("watch", "true").
+		Param("fieldSelector", opts.FieldSelector).Param("timeoutSeconds", strconv.FormatInt(*opts.TimeoutSeconds, 10)).
+		Watch(klog.NewContext(ctx, logr.Discard()))
 }
 
 // send sends a request. body is nil if it has none. client-go prints errors that it returns, too, unless the context

@@ -146,8 +146,14 @@ type wire struct{ http.RoundTripper }
 // Do implements aws.Sender.
 func (w wire) Do(r *http.Request) (*http.Response, error) { return w.RoundTrip(r) }
 
-// sender is the transport of a client.
-type sender struct{ aws.Sender }
+// sender is the transport of a client, which closes the idle connections of within.
+type sender struct {
+	aws.Sender
+	within http.RoundTripper
+}
+
+// WrappedRoundTripper is for client-go.
+func (s sender) WrappedRoundTripper() http.RoundTripper { return s.within }
 
 // RoundTrip implements http.RoundTripper. An answer that a server has failed says that the request is to be repeated.
 func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -164,7 +170,9 @@ func TestDates(t *testing.T) {
 	kubeconfig := kubetest.Start(t).Kubeconfig("")
 	datetest.Run(t, func(t testing.TB, via func(aws.Sender) aws.Sender) record.Store {
 		s, err := kuberneteslock.OpenVia(&kuberneteslock.Config{Kubeconfig: kubeconfig},
-			func(connections http.RoundTripper) http.RoundTripper { return sender{via(wire{connections})} })
+			func(connections http.RoundTripper) http.RoundTripper {
+				return sender{via(wire{connections}), connections}
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

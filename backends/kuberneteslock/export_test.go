@@ -32,3 +32,6 @@ func OpenInPod(dir, namespace string) (*Store, error) {
 	}
 	return newStore(cluster, namespace)
 }
+
+// MaxWatches bounds the watches of a Store.
+const MaxWatches = maxWatches

@@ -44,7 +44,7 @@ import (
 )
 
 // Leases is a client for the Leases of one namespace. client-go's LeaseInterface is one. The functions may be called
-// concurrently.
+// concurrently. If there is also a method Watch, as that one has, waiters are told of releases.
 type Leases interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
 	Create(
@@ -61,6 +61,7 @@ type Store struct {
 	closeIdle func()        // closes the connections that no request uses
 	dated     bool          // answers tell the time
 	calls     chan struct{} // has an element for each call in progress
+	watches   chan struct{} // and for each watch
 }
 
 // maxCalls bounds the calls in progress, each of which has a goroutine for as long as a credential plugin hangs.
@@ -68,7 +69,9 @@ const maxCalls = 1000
 
 // NewStore returns the Store of the Leases of a namespace. It sends nothing.
 func NewStore(leases Leases) *Store {
-	return &Store{leases: leases, closeIdle: func() {}, calls: make(chan struct{}, maxCalls)}
+	return &Store{
+		leases: leases, closeIdle: func() {}, calls: make(chan struct{}, maxCalls), watches: make(chan struct{}, maxWatches),
+	}
 }
 
 // Close implements io.Closer.

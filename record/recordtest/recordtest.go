@@ -160,6 +160,13 @@ var rules = []rule{
 			"is the same for all clients. Otherwise records do not say when they end.",
 		answersTellTheTime,
 	},
+	{
+		"ChangesAreTold",
+		"If the Store is a Watcher, a watch that is live calls changed when it begins and for each change, whichever " +
+			"client has made it, until it is stopped. Otherwise waiters learn of a release up to ten pauses late, or " +
+			"watches pile up.",
+		changesAreTold,
+	},
 }
 
 // limit bounds a call to a store that works. It is generous, because machines are busy.

@@ -27,7 +27,10 @@ import (
 	"github.com/golocker/locker/record"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	hintLimit = time.Second // the stores are in this process
+	goleak.VerifyTestMain(m)
+}
 
 // The methods of a Store.
 type (
@@ -43,6 +46,7 @@ type flawed struct {
 	create  creator
 	replace replacer
 	clock   func() (id string, now time.Duration)
+	watch   func(w *recordstore.Watched, changed func()) (live func() bool, stop func())
 	tells   func(ctx context.Context, op string) // tells the time, or not
 }
 
@@ -58,6 +62,17 @@ func (f flawed) told(ctx context.Context, op string) {
 	if f.tells != nil {
 		f.tells(ctx, op)
 	}
+}
+
+// watching is a client that can watch.
+type watching struct {
+	flawed
+	w *recordstore.Watched
+}
+
+// Watch implements record.Watcher.
+func (w watching) Watch(_ string, changed func()) (live func() bool, stop func()) {
+	return w.watch(w.w, changed)
 }
 
 // Clock implements record.Clock.
@@ -385,6 +400,31 @@ var flaws = map[string][]func() flawed{
 			}}
 		},
 	},
+	"ChangesAreTold": {
+		watches(sync.OnceFunc, nil), // only when it begins
+		watches(func(hint) hint { return func() {} }, nil),
+		func() flawed { // goes on after stop
+			return flawed{watch: func(w *recordstore.Watched, changed func()) (func() bool, func()) {
+				live, _ := w.Watch("k", changed)
+				return live, func() {}
+			}}
+		},
+	},
+}
+
+type hint = func()
+
+// watches is a Store that watches the record k.
+func watches(changed func(changed hint) hint, live func() bool) func() flawed {
+	return func() flawed {
+		return flawed{watch: func(w *recordstore.Watched, f func()) (func() bool, func()) {
+			is, stop := w.Watch("k", changed(f))
+			if live != nil {
+				is = live
+			}
+			return is, stop
+		}}
+	}
 }
 
 var ahead atomic.Int64
@@ -473,6 +513,9 @@ func opens(plant func() flawed) opener {
 			t.Cleanup(func() { _ = conn.Close() })
 			f.Store = newRemote(conn).open(t, "")
 		}
+		if s, ok := f.Store.(*recordstore.Store); ok && f.watch != nil {
+			return watching{f, &recordstore.Watched{Store: s}}, place
+		}
 		return f, place
 	}
 }
@@ -506,6 +549,20 @@ func listen(t testing.TB, s *recordstore.Store) (addr string) {
 
 func TestSoundStore(t *testing.T) { Run(t, opens(func() flawed { return flawed{} })) }
 func TestSoundClock(t *testing.T) { Run(t, opens(clocks("a", 1, 2))) }
+
+func TestSoundWatcher(t *testing.T) {
+	Run(t, opens(watches(func(changed hint) hint { return changed }, nil)))
+}
+
+// A Store need not watch.
+func TestWatcherThatDoesNotWatch(t *testing.T) {
+	never := watches(func(hint) hint { return func() {} }, func() bool { return false })
+	open := opens(never)
+	if serves(t, open) {
+		return
+	}
+	changesAreTold(t, open)
+}
 
 func TestSoundServerClock(t *testing.T) { Run(t, opens(tells("get", "create", "replace"))) }
 

@@ -10,11 +10,14 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
@@ -116,6 +119,17 @@ func (l leases) Update(
 	stored, _, err := l.registry.Update(in(ctx), o.Name, rest.DefaultUpdatedObjectInfo(o), rest.ValidateAllObjectFunc,
 		rest.ValidateAllObjectUpdateFunc, false, &opts)
 	return lease(stored, err)
+}
+
+// Watch does what the handler of a watch does: it asks for the most recent state, because no version is given.
+func (l leases) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	selector, err := fields.ParseSelector(opts.FieldSelector)
+	if err != nil {
+		return nil, err
+	}
+	return l.registry.Watch(in(ctx), &metainternalversion.ListOptions{
+		FieldSelector: selector, TimeoutSeconds: opts.TimeoutSeconds, ResourceVersion: opts.ResourceVersion,
+	})
 }
 
 func (l leases) remove(t *testing.T, name string) {

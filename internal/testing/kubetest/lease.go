@@ -61,6 +61,9 @@ func (o object) number(field string) (n float64, ok bool) {
 	return n, ok
 }
 
+// watchedKey is the answer to a request to watch the Lease of that namespace and name.
+type watchedKey string
+
 // call is a request.
 type call struct {
 	method, namespace, name string
@@ -72,6 +75,9 @@ func parse(r *http.Request, body []byte) (call, *Status) {
 	rest, ok := strings.CutPrefix(r.URL.Path, root)
 	namespace, rest, _ := strings.Cut(rest, "/")
 	kind, name, named := strings.Cut(rest, "/")
+	if name, watch := watched(r); watch && ok && kind == "leases" && !named {
+		return call{method: "WATCH", namespace: namespace, name: name}, nil
+	}
 	if !ok || kind != "leases" || named == (r.Method == http.MethodPost) || strings.Contains(name, "/") {
 		return call{}, &Status{Code: http.StatusNotFound, Message: "404 page not found", Page: true}
 	}
@@ -130,6 +136,8 @@ func (c call) invalid(why string) *Status {
 func (s *Server) execute(c call) (status int, answer any) {
 	old, exists := s.leases[c.namespace+"/"+c.name]
 	switch {
+	case c.method == "WATCH":
+		return http.StatusOK, watchedKey(c.namespace + "/" + c.name)
 	case c.method == http.MethodGet && exists:
 		return http.StatusOK, old.fields
 	case c.method == http.MethodGet:
@@ -220,6 +228,11 @@ func (s *Server) update(o, old object) object {
 func (s *Server) store(o object) object {
 	o.meta()["resourceVersion"] = strconv.Itoa(s.revision)
 	o.at = time.Now()
+	kind := "ADDED"
+	if _, ok := s.leases[o.namespace()+"/"+o.name()]; ok {
+		kind = "MODIFIED"
+	}
 	s.leases[o.namespace()+"/"+o.name()] = o
+	s.tell(kind, o)
 	return o
 }

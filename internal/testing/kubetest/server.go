@@ -1,11 +1,13 @@
 //go:build unix
 
 // Package kubetest has a small API server of Kubernetes for tests, in the process of the test. It knows one kind of
-// object, the Leases of coordination.k8s.io/v1, in JSON, and three requests: GET, POST and PUT. With these it does what
-// k8s.io/apiserver does, from resource versions and preconditions to the texts of errors. Its data outlast a restart.
+// object, the Leases of coordination.k8s.io/v1, in JSON, and four requests: GET, POST, PUT and a watch of one. With
+// these it does what k8s.io/apiserver does, from resource versions and preconditions to the texts of errors. Its data
+// outlast a restart.
 package kubetest
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -31,7 +33,7 @@ const Namespace = "locks"
 
 // Request is what a fault is decided by.
 type Request struct {
-	Method string // GET, POST or PUT
+	Method string // GET, POST, PUT or WATCH
 	Name   string // of the Lease
 }
 
@@ -55,6 +57,7 @@ type Server struct {
 	token    string
 	faults   func(Request) Fault
 	lose     bool
+	watches  []*watch
 	hung     chan struct{} // closed when it goes on; nil if it does not hang
 	waiting  int           // requests that wait for that
 	counts   map[string]int
@@ -255,6 +258,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if lost {
 		panic(http.ErrAbortHandler)
 	}
+	if key, ok := answer.(watchedKey); ok {
+		s.follow(w, r, string(key))
+		return
+	}
 	if failed, ok := answer.(*Status); ok {
 		failed.write(w)
 		return
@@ -300,14 +307,14 @@ func (s *Server) standstill() {
 func (s *Server) answer(r *http.Request, body []byte) (status int, answer any, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.counts[r.Method]++
 	at, err := parse(r, body)
+	s.counts[cmp.Or(at.method, r.Method)]++
 	if err != nil {
 		return 0, err, false
 	}
 	var f Fault
 	if s.faults != nil {
-		f = s.faults(Request{r.Method, at.name})
+		f = s.faults(Request{at.method, at.name})
 	}
 	if s.lose && r.Method != http.MethodGet {
 		s.lose, f.Lost = false, true
@@ -372,6 +379,9 @@ func (s *Server) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
+	if o, ok := s.leases[Namespace+"/"+name]; ok {
+		s.tell("DELETED", o)
+	}
 	delete(s.leases, Namespace+"/"+name)
 }
 

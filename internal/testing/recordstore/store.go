@@ -53,7 +53,8 @@ type Store struct {
 	hangs   chan struct{} // closed when the store goes on; nil if it does not hang
 	counts  map[string]int
 	n       int
-	pending sync.WaitGroup // the requests that are on their way
+	watches map[string]map[*func()]bool // by name; see Watched
+	pending sync.WaitGroup              // the requests that are on their way
 }
 
 type stored struct {
@@ -124,6 +125,7 @@ func (s *Store) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.records, name)
+	s.changed(name)
 }
 
 // Put stores a text, whatever was there.
@@ -131,6 +133,7 @@ func (s *Store) Put(name, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.records[name] = stored{[]byte(text), time.Now()}
+	s.changed(name)
 }
 
 // Text returns the text of a record, and an empty one if there is none.
@@ -281,5 +284,6 @@ func (s *Store) put(name, version string, text []byte) reply {
 	}
 	r := stored{slices.Clone(text), time.Now()}
 	s.records[name] = r
+	s.changed(name)
 	return reply{version: r.version()}
 }
