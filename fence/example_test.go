@@ -15,7 +15,7 @@ var (
 	ctx    = context.Background()
 	l      locker.Locker  // such as config.Open returns
 	db     *sql.DB        // with any driver of PostgreSQL
-	driver drivers.Driver // such as goredisdriver.New returns
+	client drivers.Driver // such as goredisdriver.New returns
 )
 
 // What is read stays true until the commit, and a holder that is late commits nothing.
@@ -39,7 +39,7 @@ func ExampleSQL_InTx() {
 
 // The script is executed only if nobody has entered since. It sees its own keys and arguments.
 func ExampleRedis_Eval() {
-	fences := fence.Redis{Driver: driver}
+	fences := fence.Redis{Driver: client}
 	err := locker.Do(ctx, l, "account:42", func(ctx context.Context) error {
 		lease, _ := locker.LeaseFrom(ctx)
 		holds := fence.Of(lease)
@@ -78,7 +78,7 @@ func ExampleHTTP() {
 		}
 	})))
 
-	client := &http.Client{Transport: fence.Transport{}}
+	sender := &http.Client{Transport: fence.Transport{}}
 	err := locker.Do(ctx, l, "account:42", func(ctx context.Context) error {
 		lease, _ := locker.LeaseFrom(ctx)
 		ctx = fence.WithHolds(ctx, fence.Of(lease)...)
@@ -87,7 +87,7 @@ func ExampleHTTP() {
 		if err != nil {
 			return err
 		}
-		resp, err := client.Do(r)
+		resp, err := sender.Do(r)
 		if err != nil {
 			return err
 		}
