@@ -1,5 +1,7 @@
 package main
 
+import "strings"
+
 // What is planted in package fence.
 var fenceMutants = func() []mutant {
 	const (
@@ -15,6 +17,10 @@ var fenceMutants = func() []mutant {
 		check  = "	if err := s.check(ctx, conn, holds); err != nil {\n		return ended(ctx, err)\n	}\n"
 		inTx   = "return do(ctx, conn.(*ofSQL).tx)"
 		repeat = "func() error { return s.run("
+		redis  = "fence/redis.go"
+		raises = "if not digits or #digits > #token or #digits == #token and digits > token then return seen end"
+		looks  = "local seen = redis.call('GET', table.remove(KEYS)) "
+		eval   = "	cmd := append(drivers.Command{\"EVAL\", inFront(lua), strconv.Itoa(len(keys))}, keys...)\n"
 	)
 	units := func(names string) killer { return test("fence", names) }
 	database := func(names string) killer { return testIn("internal/testing/fences", names) }
@@ -71,5 +77,38 @@ var fenceMutants = func() []mutant {
 		{"fence: names of an AllLease go to its keys in order",
 			[]patch{{"fence/fence.go", "len(resource) == 1 && len(keys) == 1", "len(resource) == len(keys)"}},
 			[]killer{units("TestWhatIsRefused")}},
+		{"fence: a Redis forgets a greater token", []patch{{redis, raises, "if not digits then return seen end"}},
+			[]killer{database("TestRedis$/goredis/OnlyTheNewestHolderWrites")}},
+		{"fence: a Redis refuses an equal token", []patch{{redis, "digits > token then return seen end",
+			"digits >= token then return '9' .. seen end"}},
+			[]killer{database("TestRedis$/goredis/OnlyTheNewestHolderWrites")}},
+		{"fence: a Redis compares numbers that Lua has not", []patch{{redis, raises,
+			"if not digits or tonumber(digits) > tonumber(token) then return seen end"}},
+			[]killer{database("TestRedis$/goredis/TokensThatLuaHasNoNumberFor")}},
+		{"fence: a write in a Redis makes the fence", []patch{{redis, looks, "local key = table.remove(KEYS) " +
+			"redis.call('SET', key, ARGV[#ARGV], 'NX') local seen = redis.call('GET', key) "}},
+			[]killer{database("TestRedis$/goredis/WriteNeedsAnEntry")}},
+		{"fence: a write in a Redis accepts a smaller token of the resource", []patch{{redis,
+			"if seen ~= table.remove(ARGV) then", "if tonumber(seen or '0') > tonumber(table.remove(ARGV)) then"}},
+			[]killer{database("TestRedis$/goredis/WriteNeedsAnEntry")}},
+		{"fence: a script of Redis is not the one that checks", []patch{{redis, eval, `	first := append(drivers.Command{"EVAL",
+		front + "return 1", strconv.Itoa(len(holds))}, keys[len(keys)-len(holds):]...)
+	for _, h := range holds {
+		first = append(first, strconv.FormatUint(h.Token, 10))
+	}
+	if got, err := r.Driver.Do(ctx, append(first, strconv.Itoa(len(holds)))); err != nil || got[0] != int64(1) {
+		return nil, fmt.Errorf("%v %w", got, err)
+	}
+	lua = "for i = 1, tonumber(table.remove(ARGV)) do table.remove(KEYS) table.remove(ARGV) end " + lua
+` + strings.Replace(eval, "inFront(lua)", "lua", 1)}},
+			[]killer{database("TestNobodyEntersBetweenCheckAndWrite")}},
+		{"fence: nobody enters before a handler of HTTP", []patch{{"fence/http.go",
+			"status, err = entered(h.Enter(r.Context(), holds...))", "status, err = 0, nil"}},
+			[]killer{units("TestAnswersInPlaceOfTheHandler")}},
+		{"fence: HTTP has no bound for tokens", []patch{{"fence/http.go", "ahead > 0 && token >", "ahead > 0 && 0 >"}},
+			[]killer{units("TestAnswersInPlaceOfTheHandler")}},
+		{"fence: the handler of HTTP has no holds",
+			[]patch{{"fence/http.go", "WithHolds(r.Context(), holds...)", "r.Context()"}},
+			[]killer{units("TestHoldsTravelByHTTP")}},
 	}
 }()
