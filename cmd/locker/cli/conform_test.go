@@ -114,6 +114,14 @@ func (f flawed) AcquireMany(
 	return f.Backend.AcquireMany(ctx, reqs, c)
 }
 
+// Acquire has the flaw if a caller wants all permits of a group.
+func (f flawed) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
+	if g := req.Group; g != nil && g.Weight == g.N {
+		_, _ = f.ForceRelease(ctx, req.Key, "")
+	}
+	return f.Backend.Acquire(ctx, req)
+}
+
 // A flaw of which a single lock shows nothing is found by the suites for semaphores, and for readers and writers.
 func TestConformFindsWhatOneLockDoesNotShow(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 			"req := backend.Request{Key: key, Token: fmt.Sprintf(\"%p\", c), TTL"}},
 		[]killer{test(".", "TestTokensAreFreshForEveryAttempt"), simulated(100), modelled("-DSAMEOWNER", "-DA=2")}},
 	{"the label is not sent",
-		[]patch{{"client.go", "o.ttl, Label: o.label, MinHold: o.keeps()}\n\tt", "o.ttl, MinHold: o.minHold}\n\tt"}},
+		[]patch{{"client.go", "o.ttl, Label: o.label, MinHold: o.keeps()}\n\ti", "o.ttl, MinHold: o.minHold}\n\ti"}},
 		[]killer{test(".", "TestWhichLabelWins")}},
 	{"the label is not stored, memory",
 		[]patch{{"memory/memory.go", "req.Token, req.Label, time", "req.Token, l.label, time"}},
