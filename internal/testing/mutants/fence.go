@@ -91,8 +91,8 @@ var fenceMutants = func() []mutant {
 		{"fence: a write in a Redis accepts a smaller token of the resource", []patch{{redis,
 			"if seen ~= table.remove(ARGV) then", "if tonumber(seen or '0') > tonumber(table.remove(ARGV)) then"}},
 			[]killer{database("TestRedis$/goredis/WriteNeedsAnEntry")}},
-		{"fence: a script of Redis is not the one that checks", []patch{{redis, eval, `	first := append(drivers.Command{"EVAL",
-		front + "return 1", strconv.Itoa(len(holds))}, keys[len(keys)-len(holds):]...)
+		{"fence: a script of Redis is not the one that checks", []patch{{redis, eval, `
+	first := append(drivers.Command{"EVAL", front + "return 1", strconv.Itoa(len(holds))}, keys[len(keys)-len(holds):]...)
 	for _, h := range holds {
 		first = append(first, strconv.FormatUint(h.Token, 10))
 	}
