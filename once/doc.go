@@ -84,11 +84,11 @@
 // an operator has released is noticed later, when a third of the TTL is over. Window and skew together are less than 23
 // hours, and 3 % less than the TTL that a restart guard allows.
 //
-// On stores of package record, the ticks of a job have one record, with the last of them: see
-// docs/adr/0084-the-ticks-of-a-job-in-one-record.md. It has room for 36 ticks whose window and skew are not over, which
-// is one every 2 s by default. A claim of one more fails as if the store could not be asked, and is repeated. There,
-// the lease of a job that takes longer than window and skew cannot be lost any more. Ticks of a semaphore or a shared
-// lock leave a record for each of their locks, for good.
+// On stores of package record, the ticks of a job have one record, with the last of them, or one for each second of the
+// minute: see docs/adr/0084-the-ticks-of-a-job-in-one-record.md. It has room for 36 ticks whose window and skew are not
+// over, so a tick each second may have a window of half an hour. A claim of one more fails as if the store could not be
+// asked, and is repeated. There, the lease of a job that takes longer than window and skew cannot be lost any more.
+// Ticks of a semaphore or a shared lock leave a record for each of their locks, for good.
 //
 // Instances with different windows do not agree on when a lock may end. Change the key together with the window, or
 // restart all instances between two ticks.

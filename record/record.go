@@ -59,7 +59,7 @@
 // # Records
 //
 // The first acquisition of a key creates its record, which stays for good: a release writes that the lock is free. The
-// ticks of a job, of package once, have one record. If
+// ticks of a job, of package once, have one record, or one for each second of the minute at which they are. If
 // somebody deletes the record of a lock that is held, the lock is free, and its holder learns that with its next
 // renewal.
 //

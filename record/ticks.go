@@ -16,8 +16,9 @@ import (
 	"github.com/golocker/locker/internal/core/tick"
 )
 
-// The ticks of a job, of package once, have one record: the last ticks that were claimed, and whose attempts have
-// claimed them. Records stay, so a lock for each tick would leave one for each.
+// The ticks of a job, of package once, have one record, or one for each second of the minute at which they are. It has
+// the last ticks that were claimed, and which attempts have claimed them. Records stay, so a lock for each tick would
+// leave one for each.
 //
 // An attempt reads the record, and writes it again with its tick, unless that is there. So a claim is one comparison
 // and swap, and doubt is what it is for a lock; see attempt. A claim needs no length, and nobody watches it: it is over
@@ -75,12 +76,16 @@ func textOf(all []claimed) string {
 	return strings.Join(parts, ",")
 }
 
-// tickNameOf returns the name of the record of a job's ticks. No lock has a record of that name.
-func (b *Backend) tickNameOf(job string) string {
+// tickNameOf returns the name of the record that has a tick of a job. No lock has a record of that name. Ticks at full
+// minutes have one, and others one for each second of the minute, so that there is room for a tick each second.
+func (b *Backend) tickNameOf(job string, at time.Time) string {
 	const suffix = "=t" // not hexadecimal
 	name := b.nameOf(job)
-	if len(name)+len(suffix) > maxName {
+	if len(name)+len(suffix)+len("59") > maxName {
 		name = hashed(b.prefix + job)
+	}
+	if second := at.UTC().Second(); second > 0 {
+		return name + suffix + strconv.Itoa(second)
 	}
 	return name + suffix
 }
@@ -118,7 +123,7 @@ type claim struct {
 func (b *Backend) claim(
 	ctx context.Context, req backend.Request, t *tick.Tick,
 ) (g backend.Grant, left time.Duration, err error) {
-	c := &claim{Backend: b, tick: t, name: b.tickNameOf(t.Job), mark: mark(req.Token), label: req.Label}
+	c := &claim{Backend: b, tick: t, name: b.tickNameOf(t.Job, t.At), mark: mark(req.Token), label: req.Label}
 	defer func() {
 		if c.doubt {
 			over := c.over
@@ -266,7 +271,7 @@ func (b *Backend) tickOf(ctx context.Context, lock string) (*claim, inspect.Insp
 	if !ok {
 		return nil, inspect.Inspection{}, nil
 	}
-	c := &claim{Backend: b, name: b.tickNameOf(job)}
+	c := &claim{Backend: b, name: b.tickNameOf(job, at)}
 	found, all, err := c.readTicks(ctx, c.name)
 	i := find(all, at.UnixMilli())
 	if err != nil || i < 0 {
