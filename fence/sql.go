@@ -47,7 +47,8 @@ type SQL struct {
 	Idle time.Duration
 }
 
-// Create returns the statement that makes the table, if it does not exist.
+// Create returns the statement that makes the table, if it does not exist. It belongs in a migration: PostgreSQL may
+// refuse one of two processes that execute it at the same time.
 func (s SQL) Create() string {
 	table, resource, token := s.names()
 	kind, engine := "text", ""
