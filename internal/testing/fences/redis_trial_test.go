@@ -28,7 +28,7 @@ func TestLateHoldersOfRedis(t *testing.T) {
 
 func TestLateHoldersOfRedisWithoutFences(t *testing.T) {
 	for range 10 {
-		if s := redisTrial(t, plan{Naive: true}, 400); s.lost() > 0 {
+		if s := redisTrial(t, plan{Naive: true}, payments(400)); s.lost() > 0 {
 			t.Logf("without fences: %v", s)
 			return
 		}
