@@ -24,7 +24,8 @@ type toldKey struct{}
 
 // Tell says what time it is on the clock of the machine that has answered the request with that context. A
 // [ServerClock] calls it for each answer. It may do so for several answers to one request, as when a client library
-// repeats it, and concurrently. It is without effect for a context that is not of a Backend.
+// repeats it, and concurrently: any of them would do, and the latest time counts. It is without effect for a context
+// that is not of a Backend.
 func Tell(ctx context.Context, now time.Time) {
 	t, _ := ctx.Value(toldKey{}).(*told)
 	if t == nil {

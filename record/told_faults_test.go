@@ -3,6 +3,7 @@ package record_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -131,21 +132,33 @@ func TestMinHoldLastsFromTheFirstWrite(t *testing.T) {
 	})
 }
 
-// The holder believes a time that is behind by less than the skew, and a machine answers that is ahead by the skew.
+// The holder believes a time that is behind, and a machine answers that is ahead by the skew. Its clock may be at the
+// end of a second that it tells, and run 1 % too fast.
 func TestServerClockOfAWrongBelief(t *testing.T) {
-	const long = 20 * time.Second
-	for wrong := time.Duration(0); wrong <= 8*time.Second; wrong += 500 * time.Millisecond {
-		inBubble(t, func(t *testing.T, s *recordstore.Store) {
-			ahead := time.Duration(0)
-			store := service{s, func() time.Duration { return ahead }, nil}
-			h := backendOf(t, store)
-			release(t, h, acquire(t, h, ttl))
-			ahead = wrong
-			acquire(t, h, long)
-			ahead = wrong + skew
-			time.Sleep(long - 10*time.Millisecond)
-			wantHeld(t, backendOf(t, store), wrong.String())
-		})
+	for _, c := range []struct {
+		lasts, phase time.Duration
+		fast         time.Duration // in a second
+	}{
+		{20 * time.Second, 0, 0},
+		{19790 * time.Millisecond, 990 * time.Millisecond, 0}, // the end needs no rounding
+		{500 * time.Second, 0, 9900 * time.Microsecond},
+	} {
+		for wrong := time.Duration(0); wrong <= 8*time.Second; wrong += 500 * time.Millisecond {
+			inBubble(t, func(t *testing.T, s *recordstore.Store) {
+				time.Sleep(c.phase)
+				ahead, start := time.Duration(0), time.Now()
+				store := service{s, func() time.Duration {
+					return ahead + time.Duration(time.Since(start).Seconds()*float64(c.fast))
+				}, nil}
+				h := backendOf(t, store)
+				release(t, h, acquire(t, h, ttl))
+				ahead = wrong
+				acquire(t, h, c.lasts)
+				ahead = wrong + skew
+				time.Sleep(c.lasts - 10*time.Millisecond)
+				wantHeld(t, backendOf(t, store), fmt.Sprint(c, wrong))
+			})
+		}
 	}
 }
 
