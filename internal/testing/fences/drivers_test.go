@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/fence"
+	"github.com/golocker/locker/internal/testing/pgtest"
 )
 
 // The server has closed an idle connection, and the driver does not look. Calls of a *sql.DB hide that, too.
@@ -95,5 +96,32 @@ func TestReaderKeepsSQLiteFromCommitting(t *testing.T) {
 	must(t, fences.InTx(t.Context(), db, hold(5), pay(nothing)))
 	if tries < 2 {
 		t.Error("the reader kept nobody from committing")
+	}
+}
+
+// Drivers send arguments in different ways, also by way of a PgBouncer.
+func TestWaysToSendStatements(t *testing.T) {
+	pg, maria := pgtest.Start(t), mariadb(t)
+	url, bouncer := pg.URL("postgres"), pgtest.NewBouncer(t, pg).URL("transaction")
+	const mode = "&default_query_exec_mode="
+	for name, d := range map[string]database{
+		"pgx, exec":            {driver: "pgx", source: url + mode + "exec", dialect: fence.PostgreSQL},
+		"pgx, simple protocol": {driver: "pgx", source: url + mode + "simple_protocol", dialect: fence.PostgreSQL},
+		"pgx, PgBouncer":       {driver: "pgx", source: bouncer + mode + "exec", dialect: fence.PostgreSQL},
+		"pq":                   {driver: "postgres", source: url, dialect: fence.PostgreSQL},
+		"interpolated":         {driver: "mysql", source: maria.source + "?interpolateParams=true", dialect: fence.MySQL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fences := fence.SQL{Dialect: d.dialect}
+			db := d.open(t, fences)
+			must(t, fences.InTx(t.Context(), db, hold(5), pay(nothing)))
+			is(t, fences.InTx(t.Context(), db, hold(4), pay(nothing)), fence.ErrStale)
+			is(t, fences.InTx(t.Context(), db, hold(5), func(ctx context.Context, _ *sql.Tx) error {
+				return fences.Enter(ctx, db, hold(6)...)
+			}), fence.ErrStale)
+			fences.Table, fences.Resource, fences.Rows = "account", "id", true
+			must(t, fences.InTx(t.Context(), db, []fence.Hold{{Resource: "42", Token: 5}}, pay(nothing)))
+			balanceIs(t, db, 2)
+		})
 	}
 }
