@@ -38,3 +38,14 @@ func Queues(c *Client) int {
 	defer c.queues.mu.Unlock()
 	return len(c.queues.byKey)
 }
+
+// Closing reports whether Close of c has begun.
+func (c *Client) Closing() bool { return c.closes() }
+
+// Stall keeps everybody from the grant of l, until resume is called. So Close, which ends one grant after the other,
+// does not get past it. Time stands still in a bubble meanwhile.
+func Stall(l Lease) (resume func()) {
+	g := l.(*lease).grant
+	g.mu.Lock()
+	return g.mu.Unlock
+}

@@ -312,30 +312,29 @@ func TestCloseSparesWhatWasHandedOver(t *testing.T) {
 	})
 }
 
-// Leases end one after the other in Close, which runs hooks meanwhile. A lock that is unlocked then is released, and
-// not handed over to a caller whose lease would be over, too.
+// Leases end one after the other in Close. A lock that is unlocked meanwhile is released, and not handed over to a
+// caller whose lease would be over, too.
 func TestLockIsNotHandedOverOnceCloseHasBegun(t *testing.T) {
 	for _, closes := range []bool{true, false} {
 		bubble(t, func(t *testing.T, s *store, c *locker.Client) {
-			var first locker.Lease
-			var next <-chan granted
-			var seen, unlocked error
 			third := mustLock(t, c, "third", locker.TTL(time.Minute))
-			unlock := func(error) { seen, unlocked = third.Err(), first.Unlock(t.Context()) }
-			trace := lockertrace.With(t.Context(), &lockertrace.Trace{Lost: unlock})
-			if _, err := c.TryLock(trace, "another", locker.TTL(time.Second)); err != nil { // Close ends it first
-				t.Fatal(err)
-			}
-			first, next = block(t, c, s, t.Context(), t.Context())
+			soonest := mustLock(t, c, "another", locker.TTL(time.Second)) // Close ends it first
+			first, next := block(t, c, s, t.Context(), t.Context())
+			closed := make(chan error, 1)
 			if closes {
-				_ = c.Close()
-			} else {
-				unlock(nil)
+				resume := locker.Stall(soonest)
+				go func() { closed <- c.Close() }()
+				for !c.Closing() { // the caller that waits may be told first, which shows nothing
+				}
+				defer func() {
+					resume()
+					_ = <-closed
+				}()
 			}
-			if unlocked != nil {
-				t.Errorf("Unlock: %v", unlocked)
+			if err := first.Unlock(t.Context()); err != nil {
+				t.Errorf("Unlock: %v", err)
 			}
-			g := <-next
+			seen, g := third.Err(), <-next
 			if !closes {
 				if g.err != nil || g.lease.Token() != first.Token() {
 					t.Errorf("the lock was not handed over: %v", g.err)

@@ -18,8 +18,8 @@ var localMutants = []mutant{
 	local("a lock that was not handed over is asked for", "grant.go", "!ok || l == &g.first ||", "!ok ||"),
 	local("the question at the end of hand-overs changes nothing", "grant.go", "_ = g.ask(ctx, l, &cancel, v.Verify)",
 		"_ = v.Verify(ctx, g.req)"),
-	local("a lock is handed over after Close has begun", "grant.go", " || g.client.closes() {", " {"),
-	local("a lease is held until Close comes to it", "grant.go", "reason == nil && g.client.closes()", "g == nil"),
+	closing("a lock is handed over after Close has begun", " || g.client.closes() {", " {"),
+	closing("a lease is held until Close comes to it", "reason == nil && g.client.closes()", "g == nil"),
 	local("another TTL counts when Extend has succeeded", "lease.go", "		l.keep() // the next",
 		"		defer l.keep() // the next"),
 	local("what is bound to a lock takes effect under the next lease", "lease.go", "if binds {", "if !binds {"),
@@ -91,6 +91,12 @@ func gate(name, file, before, after string) mutant {
 // patience plants a bug in how callers behind the one at the front bear a store that fails.
 func patience(name, file, before, after string) mutant {
 	return mutant{"local: " + name, []patch{{file, before, after}}, []killer{test(".", "TestEachCallerHasPatience")}}
+}
+
+// closing is a bug that shows only if a caller unlocks before another one has learnt that the Client is closed.
+func closing(name, before, after string) mutant {
+	return mutant{"local: " + name, []patch{{"grant.go", before, after}},
+		[]killer{test(".", "TestLockIsNotHandedOverOnceCloseHasBegun").times(50)}}
 }
 
 func local(name, file, before, after string) mutant {
