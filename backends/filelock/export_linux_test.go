@@ -10,3 +10,6 @@ func SetProc(t testing.TB, path string) {
 }
 
 var BootID = bootID
+
+// Changes reads what the kernel tells.
+var Changes = changes

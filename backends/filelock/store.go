@@ -19,7 +19,8 @@ import (
 	"github.com/golocker/locker/record"
 )
 
-// Store keeps each record in a file of its name. It implements record.Store and record.Clock.
+// Store keeps each record in a file of its name. It implements record.Store, record.Clock and
+// record.Watcher.
 //
 // The file of a record is also what writers lock (flock), and a writer puts another file in its place (rename). So
 // whoever has locked a file that is still in its place is the only one who may replace it. Whoever has locked one that
@@ -37,6 +38,8 @@ type Store struct {
 	was   fs.FileInfo   // the same
 	mode  fs.FileMode   // of files
 	calls chan struct{} // has an element for each call in progress
+
+	notices notices
 }
 
 const (
@@ -98,6 +101,7 @@ func OpenStore(dir string) (*Store, error) {
 	}
 	return &Store{
 		dir: abs, root: root, was: was, mode: mode, calls: make(chan struct{}, maxCalls),
+		notices: notices{open: func() (*os.File, error) { return notify(abs) }},
 	}, nil
 }
 
@@ -132,7 +136,10 @@ func (s *Store) Examine(context.Context) []inspect.Finding {
 }
 
 // Close implements io.Closer. It is called when a Backend of the Store is closed.
-func (s *Store) Close() error { return s.root.Close() }
+func (s *Store) Close() error {
+	s.notices.close()
+	return s.root.Close()
+}
 
 // result is the answer of a call.
 type result struct {
