@@ -128,7 +128,8 @@ func TestReleaseOfADeletedRecord(t *testing.T) {
 		}
 		s.Delete("report=t")
 		_ = b.Release(w.Context(), req)
-		if _, err := once.Claim(w.Context(), locker.NewClient(record.NewBackend(s)), key, w.tick.Add(time.Millisecond)); err != nil {
+		_, err = once.Claim(w.Context(), locker.NewClient(record.NewBackend(s)), key, w.tick.Add(time.Millisecond))
+		if err != nil {
 			w.Error(err, s.Text("report=t"))
 		}
 	})

@@ -22,7 +22,7 @@ func TestTicksInOneRecordUnderFaults(t *testing.T) {
 	const instances, ticks = 5, 40
 	seeds := uint64(60)
 	if testing.Short() {
-		seeds = 12
+		seeds = 6
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
