@@ -6,7 +6,9 @@ import (
 )
 
 // Middleware wraps a Locker to add behaviour such as tracing, retries or default options. The Locker that it returns
-// should have a method Unwrap() Locker that returns the wrapped one, so that [As] can find what that implements.
+// should have a method Unwrap() Locker that returns the wrapped one, so that [As] can find what that implements. It
+// passes on the options, and the context of its caller, or one that is made of that, as by context.WithTimeout:
+// packages of this library, such as once and semaphore, say in its values what a call is about.
 type Middleware func(Locker) Locker
 
 // Wrap wraps l in the given middleware. The first is the outermost: Wrap(l, a, b) is a(b(l)), and a call passes through

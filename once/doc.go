@@ -85,10 +85,14 @@
 // hours, and 3 % less than the TTL that a restart guard allows.
 //
 // On stores of package record, the ticks of a job have one record, with the last of them, or one for each second of the
-// minute: see docs/adr/0084-the-ticks-of-a-job-in-one-record.md. It has room for 36 ticks whose window and skew are not
-// over, so a tick each second may have a window of half an hour. A claim of one more fails as if the store could not be
-// asked, and is repeated. There, the lease of a job that takes longer than window and skew cannot be lost any more.
-// Ticks of a semaphore or a shared lock leave a record for each of their locks, for good.
+// minute: see docs/adr/0084-the-ticks-of-a-job-in-one-record.md. It has room for 36 ticks, and a tick needs its room
+// for the window and twice the skew. So a tick each second may have a window of half an hour; see [Window]. A claim of
+// one more fails as if the store could not be asked, and is repeated. There, the lease of a job that takes longer than
+// window and skew cannot be lost any more. Ticks of a semaphore or a shared lock leave a record for each of their
+// locks, for good, and so do those of a Locker whose middleware puts something after the keys.
+//
+// The context of a call says which tick it is about. Middleware has to pass it on, as any does, or one that is made of
+// it. These stores refuse a call that comes without, with locker.ErrInvalid.
 //
 // Instances with different windows do not agree on when a lock may end. Change the key together with the window, or
 // restart all instances between two ticks.

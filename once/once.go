@@ -66,6 +66,9 @@ type options struct {
 // lock: because its scheduler is late, the process stands still, or the store is down and the call is repeated. It does
 // not limit how long f runs. The default is [DefaultWindow]. With a value that is not positive, Do fails with
 // locker.ErrInvalid.
+//
+// On stores of package record, ticks at the same second of the minute, such as those at full minutes, have to be
+// further apart than a 36th of the window and twice the skew: 20 min and 1 s with a window of 12 hours.
 func Window(d time.Duration) Option {
 	return func(o *options) { o.window = d }
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
-	"github.com/golocker/locker/internal/core/tick"
 )
 
 // attempt is one attempt to acquire a lock.
@@ -52,7 +51,10 @@ func (b *Backend) acquire(
 	if err := b.chores.Backlog(); err != nil {
 		return backend.Grant{}, 0, "", unavailable(err)
 	}
-	t := tick.From(ctx, req.Key)
+	t, err := asked(ctx, req)
+	if err != nil {
+		return backend.Grant{}, 0, "", err
+	}
 	ctx, cancel := b.bounded(ctx, min(limit, req.TTL))
 	defer cancel()
 	if t != nil {

@@ -111,7 +111,7 @@ func TestCostsOfAnHour(t *testing.T) {
 		{"a permit, 100 times", nil, cycles(permits), 0, 0},
 		{"a shared lock, 100 times", nil, cycles(shared), 0, 0},
 		{"an exclusive lock, 100 times", nil, cycles(exclusive), 0, 0},
-		{"60 ticks are run", nil, runs(0, ticks.Ran), 60, 60},
+		{"60 ticks are run", nil, runs(0, ticks.Ran), 120, 60},
 		{"60 ticks are run elsewhere", func(t *testing.T, l *locker.Client) {
 			go runs(0, ticks.Ran)(t, l)
 		}, runs(5*time.Second, ticks.Elsewhere), 60 * 8, 0},

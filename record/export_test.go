@@ -27,6 +27,13 @@ func Sightings(b *Backend) int {
 	return len(b.seen.taken.byName)
 }
 
+// Hints returns how many free records b remembers.
+func Hints(b *Backend) int {
+	b.seen.mu.Lock()
+	defer b.seen.mu.Unlock()
+	return len(b.seen.hints.byName)
+}
+
 // Saw notes that b has seen the record of a lock that is held, and returns since when it is known.
 func Saw(b *Backend, name string) time.Time {
 	e := entry{version: "1", content: content{State: held}}

@@ -137,10 +137,11 @@ func (s *sightings) forget(now time.Time) {
 	}
 }
 
-// wrote notes that this process has written a record. If it is free, the next acquisition need not read it.
+// wrote notes that this process has written a record. If it is free, the next acquisition need not read it. Claims of
+// ticks always read.
 func (s *sightings) wrote(name string, e *entry) {
 	e.since = s.saw(name, e)
-	if e.taken() {
+	if e.taken() || e.Ticks != "" {
 		return
 	}
 	s.mu.Lock()

@@ -27,8 +27,13 @@ import (
 // package once does. A renewal only asks whether an operator has taken the claim away.
 
 const (
-	// maxTicks is how many ticks a record has. So the text is less than 1 KiB.
+	// maxTicks is how many ticks a record has.
 	maxTicks = 36
+
+	// maxTicksText is how long the text of the ticks may be before one more is added: that of 35 ticks with one window. A
+	// tick with another window than the one before takes up to six bytes more. So the whole text is less than 1 KiB, with
+	// the longest label, too.
+	maxTicksText = 26 + 34*21
 
 	// keptTicks is how many of the last ticks stay although they are over. They protect from a clock that is wrong.
 	keptTicks = 8
@@ -53,13 +58,16 @@ func ticksOf(text string) (all []claimed, ok bool) {
 	if text == "" {
 		return nil, true
 	}
+	rest, bad := int64(0), errors.ErrUnsupported // the first tick has its own
 	for _, part := range strings.Split(text, ",") {
 		f := strings.Split(part, ":")
 		if len(f) != 3 {
 			return nil, false
 		}
 		at, err := strconv.ParseInt(f[0], 36, 64)
-		rest, bad := strconv.ParseInt(f[1], 36, 64)
+		if f[1] != "" {
+			rest, bad = strconv.ParseInt(f[1], 36, 64)
+		}
 		if err != nil || bad != nil || f[2] == "" {
 			return nil, false
 		}
@@ -68,10 +76,18 @@ func ticksOf(text string) (all []claimed, ok bool) {
 	return all, true
 }
 
+// textOf is the reverse of ticksOf. It leaves out what a tick has in common with the one before, when all have the same
+// window.
+
 func textOf(all []claimed) string {
-	parts := make([]string, len(all))
+	parts, before := make([]string, len(all)), int64(-1)
 	for i, t := range all {
-		parts[i] = strconv.FormatInt(t.at, 36) + ":" + strconv.FormatInt(t.until-t.at, 36) + ":" + t.mark
+		rest := ""
+		if t.until-t.at != before {
+			before = t.until - t.at
+			rest = strconv.FormatInt(before, 36)
+		}
+		parts[i] = strconv.FormatInt(t.at, 36) + ":" + rest + ":" + t.mark
 	}
 	return strings.Join(parts, ",")
 }
@@ -88,6 +104,24 @@ func (b *Backend) tickNameOf(job string, at time.Time) string {
 		return name + suffix + strconv.Itoa(second)
 	}
 	return name + suffix
+}
+
+// errContext is the error of a call for a tick that has come without it. A plain lock in its place would exclude only
+// those who come without it, too.
+var errContext = fmt.Errorf("%w: the key is that of a tick of package once, and the context is not that of its call: "+
+	"a middleware has to pass the context of its caller on", locker.ErrInvalid)
+
+// asked returns the tick that a request is about, or nil if that is a lock. A lock of such a name that is to be kept
+// for its whole TTL is what package once asks for, and nobody else.
+func asked(ctx context.Context, req backend.Request) (*tick.Tick, error) {
+	if _, _, ok := tick.Parse(req.Key); !ok || req.MinHold == 0 {
+		return nil, nil
+	}
+	t := tick.From(ctx, req.Key)
+	if t == nil && req.MinHold >= req.TTL {
+		return nil, errContext
+	}
+	return t, nil
 }
 
 // readTicks reads the record of a job's ticks.
@@ -132,6 +166,7 @@ func (b *Backend) claim(
 			})
 		}
 	}()
+	denied := 0
 	for n := 0; ; n++ {
 		found, all, err := b.readTicks(ctx, c.name)
 		if err != nil {
@@ -141,7 +176,8 @@ func (b *Backend) claim(
 			c.doubt = false
 		}
 		if i := find(all, t.At.UnixMilli()); i >= 0 && all[i].mark == c.mark {
-			return backend.Grant{Fence: found.Last, Private: c}, 0, nil
+			// The last token of the record is that of another tick, maybe.
+			return backend.Grant{Fence: cmp.Or(c.last, found.Last), Private: c}, 0, nil
 		} else if i >= 0 {
 			rest := time.UnixMilli(all[i].until).Sub(t.Now().Round(0))
 			held := &locker.HeldError{Remaining: max(0, rest)}
@@ -156,6 +192,11 @@ func (b *Backend) claim(
 			return backend.Grant{Fence: written.Last, Private: c}, 0, nil
 		case !errors.Is(err, ErrConflict):
 			return backend.Grant{}, 0, err
+		}
+		if found.version != "" {
+			denied = 0
+		} else if denied++; denied == maxDenied {
+			return backend.Grant{}, 0, errDenied
 		}
 		if err := pause(ctx, n); err != nil {
 			return backend.Grant{}, 0, err
@@ -174,14 +215,16 @@ func (c *claim) write(ctx context.Context, found entry, all []claimed) (entry, e
 			i++ // of a clock that was ahead, maybe, for which later ones must not wait
 		}
 	}
-	if len(all) >= maxTicks {
+	if len(all) >= maxTicks || len(textOf(all)) > maxTicksText {
 		first := slices.MinFunc(all, func(a, b claimed) int { return cmp.Compare(a.until, b.until) })
 		return entry{}, fmt.Errorf("%w: the record has %d ticks, there is no room for more, and the first of them can be "+
 			"claimed for %v yet: let ticks be further apart, or the window shorter", locker.ErrUnavailable, len(all),
 			time.Duration(first.until-now)*time.Millisecond)
 	}
 	all = append(slices.Clip(all), claimed{c.tick.At.UnixMilli(), c.tick.Drop.UnixMilli(), c.mark})
-	c.last = max(found.Last+1, uint64(max(1, time.Now().UnixMicro())))
+	if !c.doubt { // whichever write over this version was stored, it has the same token
+		c.last = max(found.Last+1, uint64(max(1, time.Now().UnixMicro())))
+	}
 	if c.last > maxToken {
 		return entry{}, errTokens(found.Last)
 	}
@@ -252,9 +295,16 @@ func (c *claim) extend(ctx context.Context) error {
 	return c.verify(ctx)
 }
 
-// release takes the claim back if it need not be kept.
+// release takes the claim back if it need not be kept. Otherwise it asks whether an operator has done so. A claim that
+// cannot be asked for stays: there is nothing to repeat.
 func (c *claim) release(ctx context.Context, keep time.Duration) error {
-	if keep > 0 || c.isOver() {
+	if c.isOver() {
+		return nil
+	}
+	if keep > 0 {
+		if err := c.verify(ctx); errors.Is(err, locker.ErrNotHeld) {
+			return err
+		}
 		return nil
 	}
 	found, _, err := c.readTicks(ctx, c.name)

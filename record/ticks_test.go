@@ -33,7 +33,7 @@ func wantTick(t *testing.T, l locker.Locker, tick time.Time, want ticks.Outcome)
 }
 
 // However many ticks a job has at full minutes, there is one record, and its text is less than 1 KiB. Each tick costs
-// the instance that runs it a read and a write.
+// the instance that runs it a read and a write, and a read when the job has ended.
 func TestTicksHaveOneRecord(t *testing.T) {
 	n := 500_000
 	if testing.Short() {
@@ -55,7 +55,7 @@ func TestTicksHaveOneRecord(t *testing.T) {
 		if len(names) != 1 || !names[ticksRecord] || longest >= 1024 {
 			t.Errorf("the records %v, and texts of up to %d bytes", names, longest)
 		}
-		if r := s.Requests(); r["get"] != n || r["create"] != 1 || r["replace"] != n-1 {
+		if r := s.Requests(); r["get"] != 2*n || r["create"] != 1 || r["replace"] != n-1 {
 			t.Errorf("%d ticks: %v", n, r)
 		}
 		t.Logf("%d ticks: one record of %d bytes at most", n, longest)
@@ -231,6 +231,102 @@ func TestManyTicksAtOnce(t *testing.T) {
 		wantTick(t, l, tick.Add(-time.Second), ticks.Ran) // it has another record
 		time.Sleep(time.Until(tick.Add(66 * time.Second)))
 		wantTick(t, l, tick.Add(time.Minute), ticks.Ran)
+	})
+}
+
+// The record is less than 1 KiB with labels and windows of any length.
+func TestTextOfManyTicks(t *testing.T) {
+	long := func(int) time.Duration { return 22*time.Hour + 30*time.Minute }
+	for name, window := range map[string]func(i int) time.Duration{
+		"one window":     long,
+		"another window": func(i int) time.Duration { return long(i) + time.Duration(i/35)*time.Minute },
+		"many windows":   func(i int) time.Duration { return long(i) + time.Duration(i)*time.Millisecond },
+	} {
+		for _, char := range []string{"x", "<", `"`, `\`, "é"} {
+			inBubble(t, func(t *testing.T, s *recordstore.Store) {
+				label := strings.Repeat(char, 64/len(char))
+				l, tick, most := locker.Wrap(client(t, s), locker.Defaults(locker.Label(label))), nextTick(), 0
+				time.Sleep(time.Until(tick))
+				for n := range 36 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					_, err := ticks.Do(ctx, l, "k", tick.Add(time.Duration(n)*time.Millisecond), nothing, ticks.Window(window(n)))
+					cancel()
+					if err == nil {
+						most = n + 1
+					}
+				}
+				if n := len(s.Text(ticksRecord)); n >= 1024 || most < 36 && name != "many windows" {
+					t.Errorf("%s, %q: %d ticks, %d bytes", name, char, most, n)
+				} else {
+					t.Logf("%s, %q: %d ticks, %d bytes", name, char, most, n)
+				}
+			})
+		}
+	}
+}
+
+// A claim is found whose answer was lost, when the record has the tick of another one, too. Their tokens differ.
+func TestTokenOfAClaimThatIsFound(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		a, b, tick := client(t, s), client(t, s), nextTick()
+		time.Sleep(time.Until(tick))
+		first := true
+		s.Inject(func(r recordstore.Request) (f recordstore.Fault) {
+			if r.Op != "get" && first {
+				first, f = false, recordstore.Fault{Twice: true, After: 500 * time.Millisecond}
+			}
+			return f
+		})
+		fences := make(chan uint64, 1)
+		go func() {
+			lease, err := ticks.Claim(t.Context(), a, "k", tick)
+			if err != nil {
+				t.Error(err)
+				fences <- 0
+				return
+			}
+			fences <- lease.Fence()
+		}()
+		time.Sleep(100 * time.Millisecond)
+		lease, err := ticks.Claim(t.Context(), b, "k", tick.Add(time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of := <-fences; of >= lease.Fence() {
+			t.Errorf("the token %d, and %d of the tick that was claimed later", of, lease.Fence())
+		}
+	})
+}
+
+// denying is a store that says that there is no record, and does not create it.
+type denying struct{ record.Store }
+
+func (denying) Get(context.Context, string) ([]byte, string, error) { return nil, "", nil }
+func (denying) Create(context.Context, string, []byte) (string, error) {
+	return "", record.ErrConflict
+}
+
+// A store that hides a record is named, as it is for locks.
+func TestTickInAStoreThatHidesItsRecord(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		tick := nextTick()
+		time.Sleep(time.Until(tick))
+		_, err := claims(t, client(t, denying{s}), tick)
+		if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "refuses to create") {
+			t.Error(err)
+		}
+	})
+}
+
+// A claim always reads, so nothing of the ticks is remembered.
+func TestTicksAreNotRemembered(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		b, tick := backendOf(t, s), nextTick()
+		time.Sleep(time.Until(tick))
+		wantTick(t, locker.NewClient(b), tick, ticks.Ran)
+		if n := record.Hints(b); n != 0 {
+			t.Errorf("%d records", n)
+		}
 	})
 }
 

@@ -28,13 +28,18 @@ type key struct{}
 // With returns a context for the calls that acquire the lock of t.
 func With(ctx context.Context, t *Tick) context.Context { return context.WithValue(ctx, key{}, t) }
 
-// From returns the tick that ctx belongs to, if lock is the name of its lock, and nil otherwise. It is another one if
-// the lock is made of several, as a permit.
+// From returns the tick that ctx belongs to, if lock is the name of a lock of it, and nil otherwise. It is another name
+// if the lock is made of several, as a permit. Its job may be another one than that of the call: middleware may have
+// put something before the name.
 func From(ctx context.Context, lock string) *Tick {
-	if t, _ := ctx.Value(key{}).(*Tick); t != nil && lock == Name(t.Job, t.At) {
-		return t
+	t, _ := ctx.Value(key{}).(*Tick)
+	job, at, ok := Parse(lock)
+	if t == nil || !ok || !at.Equal(t.At) {
+		return nil
 	}
-	return nil
+	of := *t
+	of.Job = job
+	return &of
 }
 
 const layout = "2006-01-02T15:04:05.999Z"
