@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/filelock"
 	"github.com/golocker/locker/record"
 )
@@ -16,7 +17,7 @@ import (
 // handOver has a waiter wait for a lock that is released when ready says so.
 func handOver(t *testing.T, holder, waiter *filelock.Store, poll time.Duration, ready func() bool) {
 	t.Helper()
-	held, err := record.New(holder).TryLock(t.Context(), "k")
+	held, err := record.New(holder).TryLock(t.Context(), "k", locker.TTL(time.Hour), locker.NoRenewal())
 	if err != nil {
 		t.Fatal(err)
 	}
