@@ -307,7 +307,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	if l, err = c.begin(trace, req, sent, o, queue); err == nil {
 		own(ctx, l, o)
 		if o.permits != nil {
-			o.permits.Numbers = granted.Permits
+			o.permits.Granted(req.Fence, granted.Permits)
 		}
 	}
 	return l, err

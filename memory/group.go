@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -64,14 +63,10 @@ func (b *Backend) handOn(key string, g *group) {
 		if e == nil {
 			break
 		}
-		g.waiting = slices.Delete(g.waiting, 0, 1)
+		g.waiting[0] = nil
+		g.waiting = g.waiting[1:]
 		w.grant = e.granted()
 		w.tell(true)
-	}
-	for _, w := range g.waiting { // that would sleep for longer than the first entry lasts
-		if g.ends.Before(w.until) {
-			w.tell(false)
-		}
 	}
 }
 
@@ -84,7 +79,9 @@ func (g *group) expire() {
 	g.ends = now.Add(locker.MaxTTL)
 	over := func(e *entry) bool {
 		if now.Before(e.expires) {
-			g.lasts(e.expires)
+			if e.expires.Before(g.ends) {
+				g.ends = e.expires
+			}
 			return false
 		}
 		g.free(e)
@@ -98,10 +95,17 @@ func (g *group) expire() {
 	g.kept = slices.DeleteFunc(g.kept, over)
 }
 
-// lasts records that an entry ends at end.
+// lasts records that a new entry ends at end. If no other one may end before, it wakes the waiters that would sleep for
+// longer. That is rare, so the cost of a step does not grow with the number of waiters.
 func (g *group) lasts(end time.Time) {
-	if end.Before(g.ends) {
-		g.ends = end
+	if !end.Before(g.ends) {
+		return
+	}
+	g.ends = end
+	for _, w := range g.waiting {
+		if end.Before(w.until) {
+			w.tell(false)
+		}
 	}
 }
 
@@ -268,8 +272,18 @@ func (b *Backend) releasePermits(req backend.Request) error {
 func (b *Backend) inspectPermits(key string) inspect.Inspection {
 	g := b.group(key)
 	defer b.tidy(key, g)
+	return g.inspect(g.owned(""))
+}
+
+// owned returns the entry whose time is over first, of those whose tokens begin with owner, or nil.
+func (g *group) owned(owner string) *entry {
+	return g.first(func(e *entry) bool { return strings.HasPrefix(e.token, owner) })
+}
+
+// inspect shows e, which is nil if there is none.
+func (g *group) inspect(e *entry) inspect.Inspection {
 	i := inspect.Inspection{State: inspect.Free, Waiting: len(g.waiting)}
-	if e := g.first(func(*entry) bool { return true }); e != nil {
+	if e != nil {
 		i.State, i.Label, i.Fence = inspect.Held, e.label, e.fence
 		i.Owner = e.token[:min(ownerPrefixLen, len(e.token))]
 		i.Remaining, i.Held = time.Until(e.expires), time.Since(e.since)
@@ -280,16 +294,16 @@ func (b *Backend) inspectPermits(key string) inspect.Inspection {
 	return i
 }
 
-// forcePermits releases the entry of the owner whose token begins with owner, and without one that which
-// inspectPermits shows. Call with mu held.
+// forcePermits releases and shows the entry of the owner whose token begins with owner. Without such an owner, it shows
+// what inspectPermits does. Call with mu held.
 func (b *Backend) forcePermits(key, owner string) (inspect.Inspection, error) {
-	i := b.inspectPermits(key)
 	g := b.group(key)
 	defer b.tidy(key, g)
-	e := g.first(func(e *entry) bool { return strings.HasPrefix(e.token, cmp.Or(owner, i.Owner)) })
-	if i.State == inspect.Free || e == nil {
-		return i, locker.ErrNotHeld
+	e := g.owned(owner)
+	if e == nil {
+		return g.inspect(g.owned("")), locker.ErrNotHeld
 	}
+	i := g.inspect(e)
 	g.free(e)
 	delete(g.entries, e.token)
 	g.kept = slices.DeleteFunc(g.kept, func(other *entry) bool { return other == e })

@@ -191,8 +191,9 @@ func TestInspectPermits(t *testing.T) {
 		if _, err := b.ForceRelease(t.Context(), "k", "third"); !errors.Is(err, locker.ErrNotHeld) {
 			t.Errorf("an owner that has none: %v", err)
 		}
-		if _, err := b.ForceRelease(t.Context(), "k", "second"); err != nil {
-			t.Error(err)
+		i, err = b.ForceRelease(t.Context(), "k", "second")
+		if err != nil || i.Owner != "second-o" || i.Label != "web-7" || i.Remaining != time.Minute {
+			t.Errorf("released by force, and not the first owner: %+v, %v", i, err)
 		}
 		soon(t, "next", next, nil)
 		if err := b.Verify(t.Context(), one); err != nil {
@@ -201,5 +202,25 @@ func TestInspectPermits(t *testing.T) {
 		if err := b.Verify(t.Context(), two); !errors.Is(err, locker.ErrNotHeld) {
 			t.Errorf("the permit that was released: %v", err)
 		}
+	})
+}
+
+// A waiter that sleeps until the end of a long entry is woken when one is granted that ends before.
+func TestWaiterForPermitsSleepsUntilTheFirstEnd(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		b := memory.NewBackend()
+		long := permits("long", 1, 1)
+		long.TTL = time.Minute
+		granted(t, b, long, 0)
+		dead := queue(t.Context(), b, permits("dead", 1, 1))
+		waits(t, "who dies then", dead)
+		next := queue(t.Context(), b, permits("next", 1, 1))
+		waits(t, "the next", next)
+		returns(t, b, long)
+		soon(t, "who dies then", dead, nil)
+		time.Sleep(time.Second - 1)
+		waits(t, "the next", next)
+		time.Sleep(time.Nanosecond)
+		soon(t, "the next", next, nil)
 	})
 }

@@ -181,3 +181,32 @@ func TestHolderOfPermitsOfAGroupIsWanted(t *testing.T) {
 		w.empty(2)
 	})
 }
+
+// hedging is a middleware that acquires twice and keeps the first lease.
+type hedging struct{ locker.Locker }
+
+func (h hedging) Unwrap() locker.Locker { return h.Locker }
+
+func (h hedging) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	first, err := h.Locker.Lock(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	if second, err := h.Locker.TryLock(ctx, key, opts...); err == nil {
+		_ = second.Unlock(ctx)
+	}
+	return first, nil
+}
+
+// A middleware may acquire more than it returns. The numbers of a permit are those of the lease that it has returned.
+func TestNumbersAreThoseOfTheLease(t *testing.T) {
+	groups(t, func(w *world) {
+		first := w.lock(semaphore.New(hedging{w.Client()}, 2))
+		second := w.lock(semaphore.New(w.Client(), 2))
+		if first.Slot() == second.Slot() {
+			w.Errorf("two holders have permit %d", first.Slot())
+		}
+		w.Unlock(first, second)
+		w.empty(2)
+	})
+}

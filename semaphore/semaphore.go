@@ -100,10 +100,12 @@ func (s *Semaphore) acquire(
 		wants := &several.Permits{Name: groupName(key), N: s.n, Weight: s.weight}
 		lease, err := one(wants.With(ctx), wants.Name, opts...)
 		switch {
-		case err == nil && wants.Numbers != nil:
-			return &Permit{Lease: lease, key: key, fence: lease.Fence(), numbers: wants.Numbers, settle: func() {}}, nil
-		case err == nil: // it is a lock: nobody below knows of the group
-			slots.Release(ctx, lease)
+		case err == nil:
+			fence := lease.Fence()
+			if numbers := wants.Numbers(fence); numbers != nil {
+				return &Permit{Lease: lease, key: key, fence: fence, numbers: numbers, settle: func() {}}, nil
+			}
+			slots.Release(ctx, lease) // it is a lock: nobody below knows of the group
 		case !errors.Is(err, errors.ErrUnsupported):
 			return nil, slots.About(op, key, err, s.explainGroup)
 		}

@@ -174,7 +174,36 @@ type Permits struct {
 	Name string
 
 	N, Weight int
-	Numbers   []int // of those that were acquired, once the call has succeeded
+
+	mu      sync.Mutex
+	granted []grantedPermits
+}
+
+// grantedPermits is what a Client has acquired for the call.
+type grantedPermits struct {
+	fence   uint64
+	numbers []int
+}
+
+// Granted records the numbers of permits that a Client has acquired with that fencing token.
+func (p *Permits) Granted(fence uint64, numbers []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.granted = append(p.granted, grantedPermits{fence, numbers})
+}
+
+// Numbers returns the numbers of the permits whose lease has that fencing token. A middleware may acquire more than
+// once, also at the same time, and return one of the leases. If it has changed the token, they are those of the last
+// one. Numbers returns nil if there is none.
+func (p *Permits) Numbers(fence uint64) (numbers []int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range p.granted {
+		if numbers = g.numbers; g.fence == fence {
+			break
+		}
+	}
+	return numbers
 }
 
 type permitsKey struct{}
