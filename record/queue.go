@@ -15,7 +15,7 @@ import (
 func (b *Backend) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	first := req.Token
 	wait.EndWith(b.closing)
-	w := waiter{Backend: b, name: b.nameOf(req.Key)}
+	w := waiter{Backend: b, name: b.nameOf(req.Key), began: time.Now()}
 	defer w.unwatch()
 	if w.yields(ctx) {
 		wait.Held(nil)
@@ -60,6 +60,7 @@ func (b *Backend) Queue(ctx context.Context, req backend.Request, wait backend.W
 type waiter struct {
 	*Backend
 	name  string
+	began time.Time
 	looks int    // how many have found the lock held
 	owner string // that the last one has shown
 
@@ -72,12 +73,14 @@ type waiter struct {
 	hasty bool      // it was told of that soon after the look before
 }
 
-// saw notes whose lock a look has shown. If it is another one each time, the waiter signs now and then.
+// saw notes whose lock a look has shown. If it is another one each time, for longer than waiters need who come at
+// different times, the waiter signs now and then. Sooner, those who use the lock for a moment now and then would leave
+// it to each other all the time.
 func (w *waiter) saw(ctx context.Context, owner string) {
 	was := w.owner
 	w.owner = owner
 	w.looks++
-	if was == "" || was == owner || time.Since(w.signedAt) < 2*w.poll {
+	if was == "" || was == owner || time.Since(w.began) < overtaken*w.poll || time.Since(w.signedAt) < 2*w.poll {
 		return
 	}
 	w.sign(ctx)
@@ -134,6 +137,9 @@ func (w *waiter) sleep(ctx context.Context, wait backend.Wait, left time.Duratio
 const (
 	// heartbeats is how many times less often a waiter looks that is told of changes.
 	heartbeats = 10
+
+	// overtaken is for how many pauses of its own a waiter has waited when it signs for the first time.
+	overtaken = 4
 
 	// lastPause is how many pauses are longer than the one before.
 	lastPause = 4

@@ -42,9 +42,9 @@
 //
 // There is no queue. Each Client that waits looks at intervals, see [Poll], and the first one whose request arrives
 // after a release gets the lock. If the Store is a [Watcher], it tells them of releases, and they look once in ten
-// intervals. Clients that want a lock all the time take turns of a few intervals each: one that sees others take the
-// lock again and again writes a sign, a record of its own, and who has had the lock for an interval and takes it again
-// at once looks for signs. Those who wait for the same lock should have the same [Poll].
+// intervals. Clients that want a lock all the time take turns of a few intervals each: one that has waited for four,
+// and sees others take the lock again and again, writes a sign, a record of its own, and who has had the lock for an
+// interval and takes it again at once looks for signs. Those who wait for the same lock should have the same [Poll].
 //
 // The callers of one Client wait in the order of their arrival, in one queue that looks for all of them, and hand the
 // lock over to each other without the store, for up to 50 ms and as long as the last of them holds it.

@@ -11,9 +11,9 @@ import (
 // turns is what this process remembers of locks that it takes again and again. The zero value is ready for use.
 //
 // A process that releases a lock and takes it again at once would leave nothing to others, who look at intervals: they
-// find it free only by chance. So one that has seen another owner each time it has looked writes a sign, a record of
-// its own. A process that takes the lock again at once looks for a new sign, once in a pause of waiters. If there is
-// one, it leaves the lock to others for longer than such a pause.
+// find it free only by chance. So one that has waited for some pauses, and sees another owner each time, writes a sign,
+// a record of its own. A process that takes the lock again at once looks for a new sign, once in a pause of waiters. If
+// there is one, it leaves the lock to others for longer than such a pause.
 //
 // A sign is a hint. Nobody reads a lock from it: one that is lost, old or false costs a pause. Who waits for a holder
 // that keeps the lock writes none, and who takes a lock that nobody wants reads one in a pause.

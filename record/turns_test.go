@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -112,6 +113,41 @@ func TestOldSigns(t *testing.T) {
 		}
 		if worst > 0 {
 			t.Errorf("it has waited for %v", worst)
+		}
+	})
+}
+
+// Processes that use a lock for a moment now and then seldom meet there. None of them leaves it to others.
+func TestTurnsCostNothingWhereNobodyIsOvertaken(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		s.Latency = 5 * time.Millisecond
+		const processes, rounds = 5, 200
+		var mu sync.Mutex
+		var waited, longest time.Duration
+		var wg sync.WaitGroup
+		for range processes {
+			l := client(t, s)
+			wg.Go(func() {
+				for range rounds {
+					time.Sleep(250*time.Millisecond + rand.N(500*time.Millisecond))
+					asked := time.Now()
+					if err := locker.Do(t.Context(), l, "k", func(context.Context) error {
+						mu.Lock()
+						took := time.Since(asked)
+						waited, longest = waited+took, max(longest, took)
+						mu.Unlock()
+						time.Sleep(5 * time.Millisecond)
+						return nil
+					}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if mean := waited / (processes * rounds); mean > 80*time.Millisecond {
+			t.Errorf("they have waited for %v, and %v at most: %v", mean, longest, s.Requests())
 		}
 	})
 }
