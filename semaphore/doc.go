@@ -50,6 +50,12 @@
 // as long as it waits; see locker.NoLocalHandover. Newcomers that pass it do not pass a caller at the front that waits
 // for permits, whatever its weight: each permit that is returned is its own.
 //
+// # Middleware
+//
+// What a call wants of a group is in its context. So a middleware passes on that context, or one derived from it. Below
+// one that begins with context.Background, or that makes other names of all, each permit is a lock: its callers run
+// beside those that have permits of the group. All callers that use a key should have such a middleware, or none.
+//
 // # Programs with different limits
 //
 // All programs that use a key should agree on n. If they do not, as while a new limit is rolled out, there are never
