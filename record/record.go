@@ -15,7 +15,8 @@
 //
 // No server counts the TTL. A process takes the lock of another one when it has known the other's last record for the
 // whole TTL, 1 % and 2 ms, counted from when it first read the record. So a lock becomes free to those who watch it: at
-// most that time after the later of the holder's last renewal and their own first look, and one look of [Poll] later.
+// most that time after the later of the holder's last renewal and their own first look, and one look of [Poll] later,
+// or ten if they are told of releases and not of renewals; see [Watcher].
 //
 // If the processes of a Store have one [Clock], nobody needs to watch: a lock is free when its length is over on that
 // clock. After a restart of the machine, the length counts from the first attempt of anybody to take the lock.
