@@ -234,11 +234,18 @@ func (c *Client) waitAs(ctx context.Context, key string, o options, queue *keyQu
 // permits returns the permits that a call for key asks for, or nil if it asks for a lock.
 func (c *Client) permits(ctx context.Context, key string) (*several.Permits, error) {
 	p := several.PermitsFrom(ctx, key)
-	if p != nil && !c.can.Groups {
+	switch {
+	case p != nil && !c.can.Groups:
 		return nil, errNoGroups
+	case p == nil && c.can.Groups && several.NamesPermits(key):
+		return nil, errNoContext
 	}
 	return p, nil
 }
+
+// errNoContext keeps callers from a lock beside those that have permits of the group with its name.
+var errNoContext = invalid("this is the name of the permits of a semaphore, and the context does not say how many " +
+	"are wanted: a middleware has to pass on the context of its caller")
 
 var errNoGroups = fmt.Errorf("the store has no groups of permits: %w", errors.ErrUnsupported)
 

@@ -53,8 +53,9 @@
 // # Middleware
 //
 // What a call wants of a group is in its context. So a middleware passes on that context, or one derived from it. Below
-// one that begins with context.Background, or that makes other names of all, each permit is a lock: its callers run
-// beside those that have permits of the group. All callers that use a key should have such a middleware, or none.
+// one that begins with context.Background, calls fail with locker.ErrInvalid. Below one that makes other names of all,
+// each permit is a lock: its callers run beside those that have permits of the group. All callers that use a key should
+// have such a middleware, or none.
 //
 // # Programs with different limits
 //

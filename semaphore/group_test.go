@@ -3,6 +3,7 @@ package semaphore_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/placestest"
 	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
@@ -208,5 +210,27 @@ func TestNumbersAreThoseOfTheLease(t *testing.T) {
 		}
 		w.Unlock(first, second)
 		w.empty(2)
+	})
+}
+
+// forgetful is a middleware that does not pass on the context of its caller.
+type forgetful struct{ locker.Locker }
+
+func (f forgetful) Unwrap() locker.Locker { return f.Locker }
+
+func (f forgetful) TryLock(_ context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return f.Locker.TryLock(context.Background(), key, opts...)
+}
+
+// A middleware that forgets what its caller wants gives no lock beside those who have the permits.
+func TestMiddlewareWithAContextOfItsOwn(t *testing.T) {
+	groups(t, func(w *world) {
+		s := semaphore.New(forgetful{w.Client()}, 1)
+		if _, err := s.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrInvalid) {
+			t.Errorf("%v, want %v", err, locker.ErrInvalid)
+		}
+		if seen, err := w.Client().Inspect(t.Context(), s.Locks("k")[0]); err != nil || seen.State != inspect.Free {
+			t.Errorf("%s, %v", seen.State, err)
+		}
 	})
 }

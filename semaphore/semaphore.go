@@ -129,7 +129,7 @@ func (s *Semaphore) isApart() bool {
 	return s.apart.Load() || known && !of.Capabilities().Groups
 }
 
-func groupName(key string) string { return slots.Name(key, "permits") }
+func groupName(key string) string { return slots.Name(key, several.PermitsOf) }
 
 // explainGroup returns the text of an error of a store that has groups: held describes a holder of permits, or the
 // first who waits for some.

@@ -213,8 +213,16 @@ func (p *Permits) With(ctx context.Context) context.Context {
 	return context.WithValue(ctx, permitsKey{}, p)
 }
 
-// ForLocks returns a context for calls that acquire locks, whatever permits the call asks for that ctx belongs to: their
-// names may have that of its group in them.
+// PermitsOf is what the name of a group of permits has behind that of its key.
+const PermitsOf = "permits"
+
+// NamesPermits reports whether key is the name of a group of permits.
+func NamesPermits(key string) bool {
+	return strings.HasSuffix(key, "#"+PermitsOf) || strings.HasSuffix(key, "#:"+PermitsOf)
+}
+
+// ForLocks returns a context for calls that acquire locks, whatever permits the call asks for that ctx belongs to:
+// their names may have that of its group in them.
 func ForLocks(ctx context.Context) context.Context {
 	if ctx.Value(permitsKey{}) == nil {
 		return ctx
