@@ -328,7 +328,7 @@ func TestLockIsNotHandedOverOnceCloseHasBegun(t *testing.T) {
 				}
 				defer func() {
 					resume()
-					_ = <-closed
+					<-closed
 				}()
 			}
 			if err := first.Unlock(t.Context()); err != nil {

@@ -144,8 +144,8 @@ func (h hashing) TryLock(ctx context.Context, key string, opts ...locker.Option)
 	return h.Locker.TryLock(ctx, h.name(key), opts...)
 }
 
-// Where nobody knows of the group, each permit is a lock, as on stores without groups: a middleware may make other names
-// of all, and a Locker below may make locks of its own of each name.
+// Where nobody knows of the group, each permit is a lock, as on stores without groups: a middleware may make other
+// names of all, and a Locker below may make locks of its own of each name.
 func TestPermitsWhereNobodyKnowsOfTheGroup(t *testing.T) {
 	groups(t, func(w *world) {
 		for name, below := range map[string]func() locker.Locker{

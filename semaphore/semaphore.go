@@ -122,8 +122,9 @@ func (s *Semaphore) acquire(
 	return p, nil
 }
 
-// isApart reports whether each permit is a lock of its own. What the store can do may be hidden by a middleware that has
-// no Unwrap, and one that makes other names of all may hide what a call asks for. So a call tells, and it is remembered.
+// isApart reports whether each permit is a lock of its own. What the store can do may be hidden by a middleware that
+// has no Unwrap, and one that makes other names of all may hide what a call asks for. So a call tells, and it is
+// remembered.
 func (s *Semaphore) isApart() bool {
 	of, known := locker.As[backend.Capable](s.locker)
 	return s.apart.Load() || known && !of.Capabilities().Groups
