@@ -15,7 +15,7 @@ var recordMutants = []mutant{
 		[]patch{{"record/sightings.go", "if seen.version != e.version {", "if seen.since.IsZero() {"}},
 		[]killer{test("record", "TestRenewalIsSeen"), test("record", "TestOneHolderUnderFaults")}},
 	{"record: a process forgets what it has written itself",
-		[]patch{{"record/sightings.go", "	e.since = s.saw(name, e)\n	if e.taken() {", "	if e.taken() {"}},
+		[]patch{{"record/sightings.go", "	e.since = s.saw(name, e)\n	if e.taken() ||", "	if e.taken() ||"}},
 		[]killer{test("record", "TestMinHoldOfANightlyJob"), test("record", "TestOwnLockThatHasEnded")}},
 	{"record: a record that was not looked at for the longest time is forgotten, however soon it is looked at again",
 		[]patch{{"record/sightings.go", " || now.Sub(last.looked) < lookedAt", " || now.Before(last.looked)"}},
