@@ -17,7 +17,20 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(patient{m}) }
+
+// patient waits for what a Lock has asked a scheduler that was shut down: gocron gives it up after a second.
+type patient struct{ m *testing.M }
+
+func (p patient) Run() int {
+	code := p.m.Run()
+	for range 10 {
+		if goleak.Find() == nil {
+			break
+		}
+	}
+	return code
+}
 
 // fleet is several instances in virtual time, which share a store, and what they have done.
 type fleet struct {
