@@ -165,6 +165,7 @@ fuzz: ## the fuzz targets, FUZZTIME each
 	go test -run '^$$' -fuzz FuzzLoad -fuzztime $(FUZZTIME) ./config
 	go test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./record
 	go test -run '^$$' -fuzz FuzzTexts -fuzztime $(FUZZTIME) ./record
+	go test -run '^$$' -fuzz FuzzHeader -fuzztime $(FUZZTIME) ./fence
 
 PROFILE ?= model
 sim: ## simulation, see docs/testing.md: SEEDS=20000 drawn episodes, or SEED=123 again, with all that happens

@@ -100,7 +100,7 @@ func groupHandsOn(t testing.TB, h Harness) {
 		slices.Values(both)))) != 3 {
 		t.Errorf("callers of one and of two permits: expected three different ones, seen %v", both)
 	}
-	time.Sleep(stall)
+	time.Sleep(stall) // nothing tells that a caller was granted nothing
 	for i, q := range calls[2:] {
 		select {
 		case <-q.done:
