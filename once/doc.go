@@ -22,11 +22,11 @@
 // # How it works
 //
 // Each tick is a lock of its own, with the name report@2026-11-22T06:00:00Z, except on stores of package record; see
-// below. Whoever gets it runs the job. The lock is
-// kept from then on until the window and the skew after the tick are over: its TTL is at least as long, so a crash does
-// not free it, and MinHold keeps it when the job is done. After the window no instance claims the tick any more. It
-// looks at its clock before it asks the store, and again when it has been granted the lock. So when the lock ends, the
-// window is over on every clock, and a process that was stopped or late does not run the tick again.
+// below. Whoever gets it runs the job. The lock is kept from then on until the window and the skew after the tick are
+// over: its TTL is at least as long, so a crash does not free it, and MinHold keeps it when the job is done. After the
+// window no instance claims the tick any more. It looks at its clock before it asks the store, and again when it has
+// been granted the lock. So when the lock ends, the window is over on every clock, and a process that was stopped or
+// late does not run the tick again.
 //
 // While the job runs, the lock is renewed. Its TTL is what is left of window and skew, 65 s by default, so it is lost
 // only if the store cannot be reached for most of that time. It then ends with the context of the job, although nobody

@@ -172,7 +172,7 @@ func (b *Backend) Extend(ctx context.Context, req backend.Request) error {
 	ctx, cancel := b.bounded(ctx, req.TTL)
 	defer cancel()
 	if c, ok := req.Private.(*claim); ok {
-		return c.extend(ctx)
+		return c.verify(ctx)
 	}
 	h, now := holdingOf(req), time.Now()
 	if !h.asks(now, now.Add(req.TTL)) {

@@ -78,7 +78,6 @@ func ticksOf(text string) (all []claimed, ok bool) {
 
 // textOf is the reverse of ticksOf. It leaves out what a tick has in common with the one before, when all have the same
 // window.
-
 func textOf(all []claimed) string {
 	parts, before := make([]string, len(all)), int64(-1)
 	for i, t := range all {
@@ -272,7 +271,8 @@ func (c *claim) undo(ctx context.Context, over *entry) error {
 // isOver reports whether nobody claims the tick any more. The claim then cannot be lost.
 func (c *claim) isOver() bool { return !c.tick.Now().Round(0).Before(c.tick.Until) }
 
-// verify asks whether the record has the claim. When the claim is over, others may have dropped it.
+// verify asks whether the record has the claim. When the claim is over, others may have dropped it. A renewal does no
+// more, because a claim lasts as long as it has to.
 func (c *claim) verify(ctx context.Context) error {
 	if c.isOver() {
 		return nil
@@ -288,11 +288,6 @@ func (c *claim) verify(ctx context.Context) error {
 		return &locker.NotHeldError{Reason: locker.LostTakenOver}
 	}
 	return nil
-}
-
-// extend does not change the record: a claim lasts as long as it has to.
-func (c *claim) extend(ctx context.Context) error {
-	return c.verify(ctx)
 }
 
 // release takes the claim back if it need not be kept. Otherwise it asks whether an operator has done so. A claim that

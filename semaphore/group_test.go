@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,42 +29,10 @@ func groups(t *testing.T, f func(w *world)) {
 // again.
 func TestGroupRecoversFromABurstWithinASecond(t *testing.T) {
 	groups(t, func(w *world) {
-		for _, rate := range []int{400, 600} { // per second: 40 % and 60 % of the permits
-			const n, hold, trip = 50, 50 * time.Millisecond, time.Millisecond
-			w.Calls.Delay(trip / 2)
-			w.Calls.Answer(trip / 2)
-			var all []*semaphore.Semaphore
-			for range 200 {
-				all = append(all, semaphore.New(w.Client(), n))
-			}
-			var longest atomic.Int64
-			var calls sync.WaitGroup
-			one := func(i int) {
-				start := time.Now()
-				p := w.lock(all[i%len(all)])
-				longest.Store(max(longest.Load(), int64(time.Since(start))))
-				time.Sleep(hold)
-				w.Unlock(p)
-			}
-			for i := range 3 * rate {
-				switch i {
-				case rate: // the burst
-					for j := range 4 * n {
-						calls.Go(func() { one(j) })
-					}
-				case 2 * rate:
-					longest.Store(0)
-				}
-				calls.Go(func() { one(i) })
-				time.Sleep(time.Second / time.Duration(rate))
-			}
-			calls.Wait()
-			if took := time.Duration(longest.Load()); took > trip {
+		for _, rate := range []int{400, 600} { // 40 % and 60 % of the permits
+			if took := w.burst(50, rate, 200, 1); took > trip {
 				w.Errorf("%d callers a second, a second after the burst: one waited for %v", rate, took)
 			}
-			w.Calls.Delay(0)
-			w.Calls.Answer(0)
-			w.empty(n)
 		}
 	})
 }

@@ -93,44 +93,51 @@ func TestSemaphoreRecoversFromABurst(t *testing.T) {
 			return
 		}
 		for _, n := range []int{50, 100} {
-			const hold, trip, before, after, then = 50 * time.Millisecond, time.Millisecond, 1, 2, 2
-			w.Calls.Delay(trip / 2)
-			w.Calls.Answer(trip / 2)
-			rate := n * 8 // per second: 40 % of the permits
-			var all []*semaphore.Semaphore
-			for range 20 {
-				all = append(all, semaphore.New(w.Client(), n))
+			if took := w.burst(n, n*8, 20, 2); took > 5*trip { // 40 % of the permits
+				w.Errorf("%d permits, 2s after the burst: a caller waited for %v", n, took)
 			}
-			var longest atomic.Int64
-			var calls sync.WaitGroup
-			one := func(i int) {
-				start := time.Now()
-				p := w.lock(all[i%len(all)])
-				longest.Store(max(longest.Load(), int64(time.Since(start))))
-				time.Sleep(hold)
-				w.Unlock(p)
-			}
-			for i := range (before + after + then) * rate {
-				switch i {
-				case before * rate: // the burst
-					for j := range 4 * n {
-						calls.Go(func() { one(j) })
-					}
-				case (before + after) * rate:
-					longest.Store(0)
-				}
-				calls.Go(func() { one(i) })
-				time.Sleep(time.Second / time.Duration(rate))
-			}
-			calls.Wait()
-			if took := time.Duration(longest.Load()); took > 5*trip {
-				w.Errorf("%d permits, %v after the burst: a caller waited for %v", n, after*time.Second, took)
-			}
-			w.Calls.Delay(0)
-			w.Calls.Answer(0)
-			w.empty(n)
 		}
 	})
+}
+
+// trip is how long a request and its answer take in a burst.
+const trip = time.Millisecond
+
+// burst has a number of clients acquire one of n permits for 50 ms, so many times a second. After a second, four callers
+// for each permit come at once. It returns the longest wait of those who come after seconds later or more, for as long.
+func (w *world) burst(n, rate, clients, after int) time.Duration {
+	w.Calls.Delay(trip / 2)
+	w.Calls.Answer(trip / 2)
+	var all []*semaphore.Semaphore
+	for range clients {
+		all = append(all, semaphore.New(w.Client(), n))
+	}
+	var longest atomic.Int64
+	var calls sync.WaitGroup
+	one := func(i int) {
+		start := time.Now()
+		p := w.lock(all[i%len(all)])
+		longest.Store(max(longest.Load(), int64(time.Since(start))))
+		time.Sleep(50 * time.Millisecond)
+		w.Unlock(p)
+	}
+	for i := range (1 + 2*after) * rate {
+		switch i {
+		case rate: // the burst
+			for j := range 4 * n {
+				calls.Go(func() { one(j) })
+			}
+		case (1 + after) * rate:
+			longest.Store(0)
+		}
+		calls.Go(func() { one(i) })
+		time.Sleep(time.Second / time.Duration(rate))
+	}
+	calls.Wait()
+	w.Calls.Delay(0)
+	w.Calls.Answer(0)
+	w.empty(n)
+	return time.Duration(longest.Load())
 }
 
 // Newcomers that pass the gate keep nobody from many permits: who waits for them at the front is not passed.

@@ -21,7 +21,7 @@ type watcher interface {
 
 const (
 	// maxWatches bounds the watches of a Store, one for each lock that this process waits for. Waiters for others look at
-	// intervals. A watch has a connection of its own, because the Store speaks HTTP/1.1, and some 50 KB.
+	// intervals. A watch has a connection of its own, because the Store speaks HTTP/1.1.
 	maxWatches = 64
 
 	// watching is how long a watch lasts. The network may have forgotten its connection, so that nothing comes any more.

@@ -41,10 +41,10 @@ The states are:
   foreign   the key holds something that is not a lock
   unknown   too few nodes answered
 
-The time since a lock was acquired is derived from its fencing token and the server's clock. Kubernetes counts no
-TTL, and neither do S3 and DynamoDB on servers that are not Amazon's: inspect shows how long ago it has seen the lock
-for the first time itself, and when somebody who watches it from now on can take it if its holder is dead. Called again,
-it shows the same.
+The time since a lock was acquired is derived from its fencing token and the server's clock. Without clock_skew,
+Kubernetes counts no TTL, and neither do S3 and DynamoDB on servers that are not Amazon's: inspect shows how long ago it
+has seen the lock for the first time itself, and when somebody who watches it from now on can take it if its holder is
+dead. Called again, it shows the same.
 
 Several locks, such as those that locker run acquires together, are inspected one after the other: each may have changed
 when the next one is shown.

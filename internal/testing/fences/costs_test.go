@@ -65,9 +65,7 @@ func BenchmarkCosts(b *testing.B) {
 		b.Run(d.name, func(b *testing.B) {
 			fences := fence.SQL{Dialect: d.dialect}
 			db := d.open(b, fences)
-			relayed, err := sql.Open(d.driver, d.relayed)
-			must(b, err)
-			b.Cleanup(func() { _ = relayed.Close() })
+			relayed := d.openRelayed(b, d.driver)
 			token, update := uint64(0), "UPDATE account SET balance = $1 WHERE id = $2"
 			if d.dialect == fence.MySQL {
 				update = "UPDATE account SET balance = ? WHERE id = ?"

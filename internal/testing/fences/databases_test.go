@@ -139,6 +139,15 @@ func (r *relay) connection() (requests, replies testserver.Side) {
 	return requests, replies
 }
 
+// openRelayed opens the database by way of the relay, with a driver.
+func (d *database) openRelayed(t testing.TB, driver string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, d.relayed)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
 // open opens the database, and makes the table of fences and one account with a balance of 0.
 func (d *database) open(t testing.TB, fences fence.SQL) *sql.DB {
 	t.Helper()

@@ -18,12 +18,10 @@ func TestClosedConnectionIsReplaced(t *testing.T) {
 	d := postgres(t)
 	fences := fence.SQL{Dialect: d.dialect}
 	direct := d.open(t, fences)
-	db, err := sql.Open("postgres", d.relayed)
-	must(t, err)
-	t.Cleanup(func() { _ = db.Close() })
+	db := d.openRelayed(t, "postgres")
 	var id int
 	must(t, db.QueryRowContext(t.Context(), "SELECT pg_backend_pid()").Scan(&id))
-	_, err = direct.ExecContext(t.Context(), fmt.Sprintf("SELECT pg_terminate_backend(%d, 5000)", id))
+	_, err := direct.ExecContext(t.Context(), fmt.Sprintf("SELECT pg_terminate_backend(%d, 5000)", id))
 	must(t, err)
 	must(t, fences.InTx(t.Context(), db, hold(5), pay(nothing)))
 	balanceIs(t, direct, 1)

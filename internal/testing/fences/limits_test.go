@@ -18,9 +18,7 @@ func TestAnswerToCommitIsLost(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			fences := fence.SQL{Dialect: d.dialect}
 			direct := d.open(t, fences)
-			db, err := sql.Open(d.driver, d.relayed)
-			must(t, err)
-			t.Cleanup(func() { _ = db.Close() })
+			db := d.openRelayed(t, d.driver)
 			lost := false
 			d.relay.Set(func() { d.relay.lose = func() bool { lost = !lost; return lost } })
 			runs := 0
@@ -168,9 +166,7 @@ func TestNobodyEntersBetweenCheckAndCommit(t *testing.T) {
 		t.Run(d.name, func(t *testing.T) {
 			fences := fence.SQL{Dialect: d.dialect}
 			direct := d.open(t, fences)
-			db, err := sql.Open(d.driver, d.relayed)
-			must(t, err)
-			t.Cleanup(func() { _ = db.Close() })
+			db := d.openRelayed(t, d.driver)
 			checked, paid := make(chan struct{}), make(chan error, 1)
 			check := sync.OnceFunc(func() { close(checked) })
 			d.relay.Set(func() { d.relay.late = func() time.Duration { check(); return 300 * time.Millisecond } })
