@@ -75,7 +75,7 @@ $(TESTED:%=%.short) $(ADAPTERS:%=%.short): %.short: # the tests of one module
 	$(GOTEST) -C $* $(SHORT) -p 2 ./...
 
 # Under the race detector, two of the parts run at once, with one package each: most packages keep both processors busy
-# by themselves here. Where tests run with each driver, and in the trials, nothing is left out; elsewhere with FULL=1.
+# by themselves here. In the trials, nothing is left out; elsewhere with FULL=1, as each night.
 LONG = -race -vet=off -shuffle=on -parallel 8 -timeout 20m -p 1
 PART = $(if $(FULL),,-short)
 DRIVERS = redlock single drivers/all
@@ -85,15 +85,15 @@ REST = $$(go list ./... | sed 's,^github.com/golocker/locker,.,' | grep -vxF $(p
 # Trials and benchmarks run beside nothing else: clients and servers need the processors in time.
 TRIALS = internal/testing/trials
 RACED = $(filter-out $(TRIALS) $(OUTSIDE),$(TESTED)) $(ADAPTERS)
-test-long: servers ## all tests under the race detector, with each driver, the newest dependencies, benchmarks; FULL=1
+test-long: servers ## all tests under the race detector; FULL=1: also each driver, the newest dependencies, benchmarks
 	@$(MAKE) --no-print-directory compiled RACE=-race
 	@$(MAKE) --no-print-directory -j 2 $(DRIVERS:%=%.long) rest.long whole.long \
-		$(patsubst %,%.long,$(RACED)) everystore.long soaks.short processors.long newest.long
-	@$(MAKE) --no-print-directory trials.long bench-smoke
+		$(patsubst %,%.long,$(RACED)) everystore.long soaks.short $(if $(FULL),processors.long newest.long)
+	@$(MAKE) --no-print-directory trials.long $(if $(FULL),bench-smoke)
 
 .PHONY: $(DRIVERS:%=%.long) rest.long whole.long $(RACED:%=%.long) trials.long everystore.long processors.long newest.long
 $(DRIVERS:%=%.long): %.long:
-	$(GOTEST) $(LONG) ./$*
+	$(GOTEST) $(LONG) $(PART) ./$*
 rest.long: # the other packages of the library
 	$(GOTEST) $(LONG) $(PART) $(REST)
 whole.long:
