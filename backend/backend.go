@@ -80,8 +80,9 @@ type Request struct {
 	// For Queue, it is Wait.Fences.
 	Fences int
 
-	// Group is nil if the request is about a lock. Otherwise it is about permits of a group. It is the same in all
-	// requests of an acquisition. A backend gets it only if it states [Capabilities].Groups.
+	// Group is nil if the request is about a lock of its own. Otherwise it is about an entry of a group. It is the same in
+	// all requests of an acquisition, but for Kind, which becomes Shared. A backend gets it only if it states
+	// [Capabilities].Groups, and kinds other than Permit only if it states Kinds.
 	Group *Group
 
 	// Wanted, for Extend, is nil unless the holder wants to know whether others wait for the lock; see the function
@@ -105,7 +106,7 @@ type Grant struct {
 	// token, whoever has the lock.
 	Fences int
 
-	// Permits has the numbers of the permits that were granted, in ascending order, if the request was about a group.
+	// Permits has the numbers of the permits that were granted, in ascending order, if the request was for permits.
 	Permits []int
 
 	// Private is what the backend needs to know about this grant later, such as which nodes granted it. The Client

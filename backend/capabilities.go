@@ -51,6 +51,10 @@ type Capabilities struct {
 	// [Queuer] then. If not, package semaphore makes a lock of each permit, and one of a gate.
 	Groups bool
 
+	// Kinds says that such a group may have shared, upgradeable and exclusive locks instead of permits; see [Kind]. If
+	// not, package rwlock makes 64 locks of a key, and two of gates.
+	Kinds bool
+
 	// Look is the longest pause between two looks at a lock by a waiter, if each of them has a price. 0 means that the
 	// store has a queue, or tells of releases, or that a look costs nothing. Locks that are held only while their holder
 	// waits have a TTL of ten looks at least, because renewals have a price, too.
