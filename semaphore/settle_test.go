@@ -147,17 +147,21 @@ func TestTryLockReturnsWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-// store is a store in memory, without groups, whose releases and Close are those of a test.
-type store struct {
-	*memory.Backend
-	release func(ctx context.Context, next func() error) error
-	close   func()
-}
+// gatedStore is a store in memory without groups. All Clients of a test have to be of such stores: a permit of a group
+// keeps no lock from anybody.
+type gatedStore struct{ *memory.Backend }
 
-func (s store) Capabilities() backend.Capabilities {
+func (s gatedStore) Capabilities() backend.Capabilities {
 	can := s.Backend.Capabilities()
 	can.Groups = false
 	return can
+}
+
+// store is a gatedStore whose releases and Close are those of a test.
+type store struct {
+	gatedStore
+	release func(ctx context.Context, next func() error) error
+	close   func()
 }
 
 func (s store) Close() error {
@@ -200,7 +204,7 @@ func closeAwaitsTheRelease(t *testing.T, lock func(ctx context.Context, l locker
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
 		const takes = 10 * time.Millisecond
-		locks, closed := memory.NewBackend(), false
+		locks, closed := gatedStore{memory.NewBackend()}, false
 		others := locker.NewClient(locks)
 		defer others.Close()
 		defer time.Sleep(takes) // a release may go on
@@ -231,7 +235,7 @@ func closeAwaitsTheRelease(t *testing.T, lock func(ctx context.Context, l locker
 // Unlock waits for a store that hangs as long as any other Unlock does, also if the gate has not been released yet.
 func TestUnlockWhileTheGateIsReleased(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		locks := memory.NewBackend()
+		locks := gatedStore{memory.NewBackend()}
 		others := locker.NewClient(locks)
 		defer others.Close()
 		c := locker.NewClient(store{locks, func(ctx context.Context, _ func() error) error {
