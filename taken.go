@@ -42,7 +42,7 @@ func takenFrom(ctx context.Context) *taken {
 func own(ctx context.Context, l *lease, o options) {
 	t, call := takenFrom(ctx), several.CallFrom(ctx)
 	call.Granted(o.alone())
-	if t != nil && call == &t.call { // otherwise l belongs to a call within that one
+	if t != nil {
 		t.add(l)
 	} else if call != nil {
 		l.count()

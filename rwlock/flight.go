@@ -72,7 +72,6 @@ func (c *flightContext) Value(key any) any {
 func (rw *RWLock) board(ctx context.Context, r *readers, op, key string, get acquire) (f *flight, began bool) {
 	// A context may run hooks of the program, which may use rw. So it is not used with mu held.
 	own := newFlightContext(ctx)
-	waits, _ := several.CallFrom(ctx).Seen(false, 0)
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
 	if f = r.flights[op]; f != nil && !rw.alone {
@@ -81,9 +80,6 @@ func (rw *RWLock) board(ctx context.Context, r *readers, op, key string, get acq
 	}
 	f = &flight{
 		call: new(several.Call), began: time.Now(), ctx: own, done: make(chan struct{}), waiting: 1,
-	}
-	if waits {
-		f.call.Wait()
 	}
 	if !rw.alone {
 		r.flights[op] = f

@@ -218,39 +218,6 @@ func TestContextRunsHooksThatUnlock(t *testing.T) {
 	})
 }
 
-// A call of LockAll begins a request and leaves. Close waits until what the request acquires for others is released.
-func TestCloseWhenTheCallOfLockAllHasLeft(t *testing.T) {
-	stores(t, func(w *world) {
-		written := w.lock(w.process().Exclusive())
-		c := w.Client()
-		rw := rwlock.New(locker.Defaults(locker.TTL(time.Minute))(c))
-		ctx, cancel := context.WithCancel(w.Context())
-		left, failed := make(chan error), make(chan error)
-		go func() {
-			_, err := locker.LockAll(ctx, rw.Shared(), []string{key, "z"})
-			left <- err
-		}()
-		time.Sleep(time.Millisecond)
-		go func() {
-			_, err := rw.Shared().Lock(w.Context(), key)
-			failed <- err
-		}()
-		time.Sleep(time.Millisecond)
-		cancel()
-		if err := <-left; !errors.Is(err, context.Canceled) {
-			w.Error(err)
-		}
-		time.Sleep(time.Second)
-		go c.Close()
-		if err := <-failed; !errors.Is(err, locker.ErrClosed) {
-			w.Error(err)
-		}
-		w.Unlock(written)
-		w.Settle()
-		w.Free(gate)
-	})
-}
-
 // LockAll has waited for one of its locks, which it shares. So it tolerates for its patience that the store fails.
 func TestLockAllOfReadersHasPatience(t *testing.T) {
 	stores(t, func(w *world) {

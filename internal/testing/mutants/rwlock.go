@@ -13,8 +13,6 @@ var rwlockMutants = []mutant{
 	readWrite("Close does not wait for what a call gives back", "taken.go",
 		"} else if call != nil {",
 		"} else if call != nil && t != nil {"),
-	readWrite("a request counts its locks for the call of LockAll that has begun it", "taken.go",
-		" && call == &t.call {", " {"),
 	readWrite("the gates are released after Unlock", "rwlock/lease.go", "		defer l.locks.settle()\n", ""),
 	readWrite("Unlock waits for the gates first", "rwlock/lease.go", "		defer l.locks.settle()\n",
 		"		l.locks.settle()\n"),
