@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/several"
 )
 
@@ -124,15 +125,15 @@ func (c *Client) carries(ctx context.Context, keys ...string) int {
 	return len(slices.Compact(own.held))
 }
 
-// carriedPermits is the key of a value that no context has, as carried is. It gathers the leases of permits of a group.
-type carriedPermits struct {
+// carriedEntries is the key of a value that no context has, as carried is. It gathers the leases of entries of a group.
+type carriedEntries struct {
 	client *Client
 	key    string
 	grants []*grant
 }
 
 // Is implements several.Sought.
-func (c *carriedPermits) Is(l any) bool {
+func (c *carriedEntries) Is(l any) bool {
 	of, ok := l.(*lease)
 	if ok && of.grant.client == c.client && of.Key() == c.key && of.grant.req.Group != nil && of.Err() == nil &&
 		!slices.Contains(c.grants, of.grant) {
@@ -142,22 +143,27 @@ func (c *carriedPermits) Is(l any) bool {
 }
 
 // reentrant returns an error if a Lock of key would wait for its own caller, because ctx carries a lease of it, or
-// blocks the gate that it is, or carries so many permits that those of all others are too few.
-func (c *Client) reentrant(ctx context.Context, key string, p *several.Permits) error {
-	if p != nil {
-		own, left := carriedPermits{client: c, key: key}, p.N
-		if _, ok := LeaseFrom(ctx); ok {
-			_ = ctx.Value(&own)
-		}
-		for _, g := range own.grants {
-			left -= g.req.Group.Weight
-		}
-		if left < p.Weight {
+// blocks the gate that it is, or carries so many permits that those of all others are too few. An upgrade waits for
+// all locks of the group but the one that it is of.
+func (c *Client) reentrant(ctx context.Context, key string, e *several.Entry) error {
+	if _, ok := LeaseFrom(ctx); !ok { // the looks below allocate
+		return nil
+	}
+	if e == nil {
+		if c.carries(ctx, key) > 0 || c.blocks(ctx, key) {
 			return errReentrant
 		}
 		return nil
 	}
-	if _, ok := LeaseFrom(ctx); ok && (c.carries(ctx, key) > 0 || c.blocks(ctx, key)) { // the first look allocates nothing
+	own, left := carriedEntries{client: c, key: key}, e.Wants.N
+	_ = ctx.Value(&own)
+	for _, g := range own.grants {
+		if e.Wants.Kind != backend.Permit && g.req.Token != e.Wants.From {
+			return errReentrant
+		}
+		left -= g.req.Group.Weight
+	}
+	if left < e.Wants.Weight {
 		return errReentrant
 	}
 	return nil

@@ -182,7 +182,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	o := newOptions(opts)
 	err = o.validate(key)
 	if err == nil {
-		o.permits, err = c.permits(ctx, key)
+		o.entry, err = c.entry(ctx, key)
 	}
 	if err != nil {
 		return nil, err
@@ -190,7 +190,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	if err := withContext(ctx, nil); err != nil {
 		return nil, err
 	}
-	if err := c.reentrant(ctx, key, o.permits); err != nil {
+	if err := c.reentrant(ctx, key, o.entry); err != nil {
 		return nil, err
 	}
 	o = c.waiting(ctx, o)
@@ -204,9 +204,10 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 
 // lock acquires key when the callers before this one have it, or gets it from one of them.
 func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err error) {
-	if o.permits != nil { // those that ask for permits wait in the store, each by itself
-		queue := &keyQueue{queues: &c.queues, key: key}
+	if o.entry != nil { // those that want something of a group wait in the store, each by itself
+		queue := &keyQueue{queues: &c.queues, key: key, wants: &o.entry.Wants}
 		queue.trace, queue.queue = lockertrace.From(ctx), queue
+		defer queue.walk()
 		return c.waitAs(ctx, key, o, queue)
 	}
 	queue, l, err := c.queues.join(ctx, c.closing, key, o)
@@ -231,30 +232,39 @@ func (c *Client) waitAs(ctx context.Context, key string, o options, queue *keyQu
 	return l, err
 }
 
-// permits returns the permits that a call for key asks for, or nil if it asks for a lock.
-func (c *Client) permits(ctx context.Context, key string) (*several.Permits, error) {
-	p := several.PermitsFrom(ctx, key)
+// entry returns what a call for key asks for of a group, or nil if it asks for a lock.
+func (c *Client) entry(ctx context.Context, key string) (*several.Entry, error) {
+	e := several.EntryFrom(ctx, key)
 	switch {
-	case p != nil && !c.can.Groups:
-		return nil, errNoGroups
-	case p == nil && c.can.Groups && several.NamesPermits(key):
+	case e == nil && c.can.Groups && several.NamesGroup(key, several.PermitsOf),
+		e == nil && c.can.Kinds && several.NamesGroup(key, several.LocksOf):
 		return nil, errNoContext
+	case e != nil && !c.hasGroups(e.Wants.Kind):
+		return nil, errNoGroups
 	}
-	return p, nil
+	return e, nil
 }
 
-// errNoContext keeps callers from a lock beside those that have permits of the group with its name.
-var errNoContext = invalid("this is the name of the permits of a semaphore, and the context does not say how many " +
-	"are wanted: a middleware has to pass on the context of its caller")
+// hasGroups reports whether the store has groups with entries of that kind.
+func (c *Client) hasGroups(kind backend.Kind) bool {
+	if kind == backend.Permit {
+		return c.can.Groups
+	}
+	return c.can.Kinds
+}
 
-var errNoGroups = fmt.Errorf("the store has no groups of permits: %w", errors.ErrUnsupported)
+// errNoContext keeps callers from a lock beside those that have something of the group with its name.
+var errNoContext = invalid("this is the name of the permits of a semaphore, or of readers and writers, and the " +
+	"context does not say what is wanted: a middleware has to pass on the context of its caller")
+
+var errNoGroups = fmt.Errorf("the store has no such groups: %w", errors.ErrUnsupported)
 
 // TryLock implements [Locker].
 func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease, error) {
 	o := newOptions(opts)
 	err := o.validate(key)
 	if err == nil {
-		o.permits, err = c.permits(ctx, key)
+		o.entry, err = c.entry(ctx, key)
 	}
 	if err == nil {
 		o = c.waiting(ctx, o)
@@ -278,8 +288,9 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 		return nil, err
 	}
 	req := backend.Request{Key: key, Token: backend.NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.keeps()}
-	if p := o.permits; p != nil {
-		req.Group = &backend.Group{N: p.N, Weight: p.Weight}
+	if o.entry != nil {
+		wants := o.entry.Wants
+		req.Group = &wants
 	}
 	trace := lockertrace.From(ctx)
 	if queue != nil && queue.shares(o, o.local(ctx)) {
@@ -313,8 +324,8 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	}
 	if l, err = c.begin(trace, req, sent, o, queue); err == nil {
 		own(ctx, l, o)
-		if o.permits != nil {
-			o.permits.Granted(req.Fence, granted.Permits)
+		if o.entry != nil {
+			o.entry.Granted(req.Fence, granted.Permits)
 		}
 	}
 	return l, err

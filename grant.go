@@ -10,6 +10,7 @@ import (
 
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/ending"
+	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/internal/core/validity"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -43,6 +44,7 @@ type grant struct {
 	until   time.Time
 	expiry  *time.Timer // ends the lease shortly before until, or before the end of maxHold
 	failed  error       // of the last renewal; nil if it succeeded
+	shares  bool        // each extension makes the lock a shared one; see several.Extension
 	deafen  func()      // ends the notification of a loss; nil if there is none
 
 	// asking has the cancel functions of the requests in progress, except releases, and what ends heed. They are called
@@ -282,21 +284,51 @@ func (g *grant) ended(l *lease) error {
 // extend makes one attempt to extend the grant by ttl from now, for l or, if l is nil, as a renewal. cancel is as in
 // ask.
 func (g *grant) extend(ctx context.Context, l *lease, cancel *context.CancelFunc, ttl time.Duration) error {
+	x := several.ExtensionFrom(ctx)
+	if g.req.Group == nil || g.req.Group.Kind == backend.Permit {
+		x = nil // this is none of the locks of a group
+	}
 	g.mu.Lock()
 	if g.ended(l) == nil {
 		g.longest = max(g.longest, ttl) // the store may set it although no answer comes
+		if x != nil {
+			x.Hear()
+			if x.Share {
+				g.shares, g.lease.wanted = true, nil // others are in the way of a shared lock
+			}
+		}
 	}
 	wanted := g.lease.listener()
+	group := g.group()
 	g.mu.Unlock()
 	start := time.Now()
 	err := g.ask(ctx, l, cancel, func(ctx context.Context, req backend.Request) error {
-		req.TTL, req.Wanted = ttl, wanted
+		req.TTL, req.Wanted, req.Group = ttl, wanted, group
+		if x != nil {
+			req.Wanted = func() {
+				x.Want()
+				if wanted != nil {
+					wanted()
+				}
+			}
+		}
 		return g.client.backend.Extend(ctx, req)
 	})
 	if err != nil {
 		return err
 	}
 	return g.prolong(l, start, ttl)
+}
+
+// group returns what an extension says of the group of the lock, if it is of one. What its holder shares from now on
+// stays as it is for as long as MinHold demands. Call with mu held.
+func (g *grant) group() *backend.Group {
+	if !g.shares || time.Since(g.start) < g.minHold {
+		return g.req.Group
+	}
+	shared := *g.req.Group
+	shared.Kind = backend.Shared
+	return &shared
 }
 
 // prolong moves the end of the grant after a successful extension by ttl that began at start. If the lease, or for a

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -24,6 +25,9 @@ type keyQueues struct {
 	mu    sync.Mutex
 	byKey map[string]*keyQueue // the queues that have a caller at the front, or a grant that is handed over
 	heeds map[string][]*lease  // the leases that are told when a caller comes; see lease.heed
+
+	// groups has the callers that wait for something of a group, each by itself, by the key of the group.
+	groups map[string][]*keyQueue
 }
 
 // maxLocal and localPart bound for how long callers of one Client may hand a lock over to each other after the store
@@ -38,7 +42,8 @@ const (
 type keyQueue struct {
 	queues  *keyQueues
 	key     string
-	waiting list.List // of *caller
+	wants   *backend.Group // what the only caller of this queue wants of a group; else nil
+	waiting list.List      // of *caller
 
 	// The following are guarded by the mutex of queues.
 	local  *grant // is handed over from caller to caller; nil if a caller is at the front
@@ -180,7 +185,8 @@ func (qs *keyQueues) heed(l *lease) bool {
 	key := l.Key()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if q := qs.byKey[key]; q != nil && (q.local == nil || q.waiting.Len() > 0) {
+	if q := qs.byKey[key]; q != nil && (q.local == nil || q.waiting.Len() > 0) ||
+		slices.ContainsFunc(qs.groups[key], l.isInWayOf) {
 		l.want()
 		return true
 	}
@@ -189,6 +195,36 @@ func (qs *keyQueues) heed(l *lease) bool {
 	}
 	qs.heeds[key] = append(qs.heeds[key], l)
 	return false
+}
+
+// stand records that the caller of q waits for something of a group, and tells the leases that are in its way.
+func (q *keyQueue) stand() {
+	qs := q.queues
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if qs.groups == nil {
+		qs.groups = make(map[string][]*keyQueue)
+	}
+	qs.groups[q.key] = append(qs.groups[q.key], q)
+	for _, l := range qs.heeds[q.key] {
+		if l.isInWayOf(q) {
+			l.want()
+		}
+	}
+}
+
+// walk ends what stand has begun, if it has.
+func (q *keyQueue) walk() {
+	qs := q.queues
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	switch i := slices.Index(qs.groups[q.key], q); {
+	case i < 0: // it has not waited
+	case len(qs.groups[q.key]) == 1:
+		delete(qs.groups, q.key)
+	default:
+		qs.groups[q.key] = slices.Delete(qs.groups[q.key], i, i+1)
+	}
 }
 
 // ignore ends what heed has begun.

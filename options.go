@@ -45,7 +45,7 @@ type options struct {
 	partial *several.Partial
 	asked   *options // what the lease is to have once its caller has all locks
 
-	permits *several.Permits // what the call asks for, or nil if it asks for a lock
+	entry *several.Entry // what the call asks for of a group, or nil if it asks for a lock
 }
 
 var defaultOptions = options{ttl: DefaultTTL, patience: DefaultPatience, label: label.Default}

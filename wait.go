@@ -61,6 +61,9 @@ func (w *wait) Held(held error) {
 func (w *wait) found(held error) {
 	if !w.announced {
 		w.announced = true
+		if w.queue.wants != nil {
+			w.queue.stand()
+		}
 		waiting(w.trace, heldOf(held))
 	}
 	w.saw(held)

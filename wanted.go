@@ -69,9 +69,24 @@ func (l *lease) Wanted() <-chan struct{} {
 func (l *lease) want() {
 	l.grant.mu.Lock()
 	defer l.grant.mu.Unlock()
-	if w := l.wanted; l.err == nil && !w.is {
+	if w := l.wanted; l.err == nil && w != nil && !w.is {
 		w.is = true
 		close(w.told)
+	}
+}
+
+// isInWayOf reports whether the caller of q may have to wait for the lock of l, which is of a group.
+func (l *lease) isInWayOf(q *keyQueue) bool {
+	g := l.grant
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch kind := g.req.Group.Kind; {
+	case kind == backend.Permit:
+		return true
+	case g.shares:
+		return q.wants.Kind == backend.Exclusive
+	default:
+		return kind.Excludes(q.wants.Kind) && g.req.Token != q.wants.From
 	}
 }
 

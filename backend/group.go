@@ -59,3 +59,9 @@ const (
 	// Exclusive is a lock that nobody has beside it, except for the Upgradeable one of its own holder.
 	Exclusive
 )
+
+// Excludes reports whether a lock of that kind is held by nobody while a lock of the other kind is. It is not for
+// permits.
+func (k Kind) Excludes(other Kind) bool {
+	return k == Exclusive || other == Exclusive || k == Upgradeable && other == Upgradeable
+}

@@ -10,8 +10,8 @@ import (
 	"github.com/golocker/locker/backend"
 )
 
-// withGroups is a store that has groups of permits, and no flaw.
-func withGroups(s *store) { s.can.Groups = true }
+// withGroups is a store that has groups, of permits and of locks, and no flaw.
+func withGroups(s *store) { s.can.Groups, s.can.Kinds = true, true }
 
 // groupFlaws are mistakes with groups of permits.
 var groupFlaws = []flaw{

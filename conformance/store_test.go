@@ -99,6 +99,9 @@ func newStore() *store {
 	})
 	s.extend = func(ctx context.Context, req backend.Request) error {
 		err := extend(ctx, req)
+		if req.Group != nil && req.Group.Kind != backend.Permit { // the store itself tells
+			return err
+		}
 		if i, _ := s.mem.Inspect(ctx, req.Key); err == nil && req.Wanted != nil && i.Waiting > 0 {
 			req.Wanted()
 		}

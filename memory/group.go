@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -11,23 +12,37 @@ import (
 	"github.com/golocker/locker/inspect"
 )
 
-// group has the permits of a backend.Group: those who have some, and those who wait for some.
+// group is a backend.Group: those who have something of it, and those who wait.
 type group struct {
 	entries map[string]*entry // by owner
 	kept    []*entry          // stay taken without an owner
 	taken   []bool            // by the number of the permit
+	has     kinds             // of the entries
 	ends    time.Time         // no entry ends before
-	waiting []*waiter         // in the order of their arrival
+	waiting []*waiter         // upgrades, and then the others in the order of their arrival
+	waits   kinds             // of waiting
 }
 
-// entry is the permits of one owner.
+// kinds counts entries or waiters, by their kind.
+type kinds [backend.Exclusive + 1]int
+
+// entry is what one owner has.
 type entry struct {
+	kind    backend.Kind
 	token   string
 	label   string
 	fence   uint64
 	permits []int
-	since   time.Time // when they were granted
+	since   time.Time // when it was granted
 	expires time.Time
+}
+
+// inWayOf reports whether a caller that wants that may have to wait for e.
+func (e *entry) inWayOf(want *backend.Group) bool {
+	if want.Kind == backend.Permit {
+		return e.permits[0] < want.N
+	}
+	return e.kind.Excludes(want.Kind) && e.token != want.From
 }
 
 func (e *entry) granted() backend.Grant {
@@ -54,19 +69,59 @@ func (b *Backend) tidy(key string, g *group) {
 }
 
 // handOn ends the entries whose time is over. It grants what is free to those that wait, in their order, up to the
-// first that cannot have all that it wants. Call with mu held.
+// first that cannot have all that it wants. Those that want a shared lock pass those that want an upgradeable one. Call
+// with mu held.
 func (b *Backend) handOn(key string, g *group) {
 	g.expire()
-	for len(g.waiting) > 0 {
-		w := g.waiting[0]
-		e := b.enter(g, w.req)
-		if e == nil {
-			break
+	for i := 0; i < len(g.waiting); {
+		w := g.waiting[i]
+		e, err := b.enter(g, w.req)
+		switch {
+		case e != nil:
+			w.grant = e.granted()
+		case errors.Is(err, locker.ErrNotHeld):
+			w.err = err
+		case w.req.Group.Kind == backend.Upgradeable && g.waits[backend.Shared] > 0:
+			i++
+			continue
+		default:
+			return
 		}
+		g.drop(i)
+		w.tell(true)
+	}
+}
+
+// join makes w wait. An upgrade comes before those that wait for what its caller has.
+func (g *group) join(w *waiter) {
+	at := len(g.waiting)
+	if w.req.Group.From != "" {
+		at = 0
+	}
+	g.waiting = slices.Insert(g.waiting, at, w)
+	g.waits[w.req.Group.Kind]++
+}
+
+// drop removes the i-th of those that wait.
+func (g *group) drop(i int) {
+	g.waits[g.waiting[i].req.Group.Kind]--
+	if i == 0 { // nearly always
 		g.waiting[0] = nil
 		g.waiting = g.waiting[1:]
-		w.grant = e.granted()
-		w.tell(true)
+		return
+	}
+	g.waiting = slices.Delete(g.waiting, i, i+1)
+}
+
+// queues reports whether a newcomer that wants that waits behind others, whatever is free.
+func (g *group) queues(want *backend.Group) bool {
+	switch {
+	case want.From != "":
+		return false
+	case want.Kind == backend.Shared:
+		return len(g.waiting) > g.waits[backend.Upgradeable]
+	default:
+		return len(g.waiting) > 0
 	}
 }
 
@@ -110,44 +165,77 @@ func (g *group) lasts(end time.Time) {
 }
 
 func (g *group) free(e *entry) {
+	g.has[e.kind]--
 	for _, i := range e.permits {
 		g.taken[i] = false
 	}
 }
 
-// enter grants to req what it wants, if that is free. Otherwise it returns nil. Call with mu held.
-func (b *Backend) enter(g *group, req backend.Request) *entry {
-	for len(g.taken) < req.Group.N {
-		g.taken = append(g.taken, false)
-	}
+// enter grants to req what it wants, if that is free. Otherwise the error matches ErrHeld, or ErrNotHeld if req is an
+// upgrade of what its caller does not have. Call with mu held.
+func (b *Backend) enter(g *group, req backend.Request) (*entry, error) {
+	want := req.Group
 	var permits []int
-	for i, taken := range g.taken[:req.Group.N] {
-		if !taken && len(permits) < req.Group.Weight {
-			permits = append(permits, i)
-		}
+	if want.Kind == backend.Permit {
+		permits = g.lowest(want)
 	}
-	if len(permits) < req.Group.Weight {
-		return nil
+	from := g.entries[want.From]
+	switch {
+	case want.From != "" && (from == nil || from.kind != backend.Upgradeable):
+		return nil, locker.ErrNotHeld
+	case len(permits) < want.Weight || !g.fits(want):
+		return nil, locker.ErrHeld
 	}
 	for _, i := range permits {
 		g.taken[i] = true
 	}
 	b.fence++
 	now := time.Now()
-	e := &entry{req.Token, req.Label, b.fence, permits, now, now.Add(req.TTL)}
+	e := &entry{want.Kind, req.Token, req.Label, b.fence, permits, now, now.Add(req.TTL)}
 	g.entries[req.Token] = e
+	g.has[e.kind]++
 	g.lasts(e.expires)
 	b.tell(req.Key)
-	return e
+	return e, nil
 }
 
-// held describes the first of those that wait or, if nobody does, the holder whose time is over first. That is of use
-// to callers that want some of the first n permits.
-func (g *group) held(n int) *locker.HeldError {
-	if len(g.waiting) > 0 {
+// lowest returns the lowest numbers of free permits: as many as are wanted, or all that are free.
+func (g *group) lowest(want *backend.Group) (permits []int) {
+	for len(g.taken) < want.N {
+		g.taken = append(g.taken, false)
+	}
+	for i, taken := range g.taken[:want.N] {
+		if !taken && len(permits) < want.Weight {
+			permits = append(permits, i)
+		}
+	}
+	return permits
+}
+
+// fits reports whether no lock excludes one that is wanted.
+func (g *group) fits(want *backend.Group) bool {
+	if want.Kind == backend.Permit {
+		return true
+	}
+	has := g.has
+	if want.From != "" {
+		has[backend.Upgradeable]--
+	}
+	for kind, n := range has {
+		if n > 0 && want.Kind.Excludes(backend.Kind(kind)) {
+			return false
+		}
+	}
+	return true
+}
+
+// held describes the first of those that wait or, if nobody does, the holder whose time is over first, of those that
+// are in the way.
+func (g *group) held(want *backend.Group) *locker.HeldError {
+	if g.queues(want) {
 		return &locker.HeldError{Label: g.waiting[0].req.Label}
 	}
-	first := g.first(func(e *entry) bool { return e.permits[0] < n })
+	first := g.first(func(e *entry) bool { return e.inWayOf(want) })
 	if first == nil {
 		return &locker.HeldError{}
 	}
@@ -170,63 +258,94 @@ func (g *group) first(is func(e *entry) bool) (first *entry) {
 	return first
 }
 
-// acquirePermits is Acquire for a group.
-func (b *Backend) acquirePermits(req backend.Request) (backend.Grant, error) {
+// acquireEntry is Acquire for a group.
+func (b *Backend) acquireEntry(req backend.Request) (backend.Grant, error) {
 	b.mu.Lock()
 	defer b.unlock()
 	g := b.group(req.Key)
 	defer b.tidy(req.Key, g)
+	var err error
 	e := g.entries[req.Token] // the request was sent twice
-	if e == nil && len(g.waiting) == 0 {
-		e = b.enter(g, req)
-	}
 	if e == nil {
-		return backend.Grant{}, g.held(req.Group.N)
+		e, err = b.arrive(g, req)
+	}
+	switch {
+	case errors.Is(err, locker.ErrHeld):
+		return backend.Grant{}, g.held(req.Group)
+	case err != nil:
+		return backend.Grant{}, err
 	}
 	return e.granted(), nil
 }
 
-// queuePermits is Queue for a group.
-func (b *Backend) queuePermits(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
+// arrive is enter for a newcomer.
+func (b *Backend) arrive(g *group, req backend.Request) (*entry, error) {
+	if g.queues(req.Group) {
+		return nil, locker.ErrHeld
+	}
+	return b.enter(g, req)
+}
+
+// queueEntry is Queue for a group.
+func (b *Backend) queueEntry(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	b.mu.Lock()
 	g := b.group(req.Key)
-	if len(g.waiting) == 0 {
-		if e := b.enter(g, req); e != nil {
-			b.unlock()
-			return e.granted(), nil
+	e, err := b.arrive(g, req)
+	if !errors.Is(err, locker.ErrHeld) {
+		defer b.unlock()
+		defer b.tidy(req.Key, g)
+		if err != nil {
+			return backend.Grant{}, err
 		}
+		return e.granted(), nil
 	}
-	held := g.held(req.Group.N)
+	held := g.held(req.Group)
 	w := &waiter{req: req, wait: wait, news: make(chan bool, 1), until: g.ends}
-	g.waiting = append(g.waiting, w)
+	g.join(w)
 	for _, e := range g.entries {
-		b.told = append(b.told, b.holders[e.token]...)
+		if e.inWayOf(req.Group) {
+			b.told = append(b.told, b.holders[e.token]...)
+		}
 	}
 	until := w.until
 	b.unlock()
 	return b.waitFor(ctx, w, until, held)
 }
 
-// leavePermits is leave for a group.
-func (b *Backend) leavePermits(w *waiter) *locker.HeldError {
+// isWanted reports whether somebody waits that may have to wait for e.
+func (g *group) isWanted(e *entry) bool {
+	waits := g.waits
+	if len(g.waiting) > 0 && g.waiting[0].req.Group.From == e.token {
+		waits[backend.Exclusive]--
+	}
+	for kind, n := range waits {
+		if n > 0 && (e.kind == backend.Permit || e.kind.Excludes(backend.Kind(kind))) {
+			return true
+		}
+	}
+	return false
+}
+
+// leaveEntry is leave for a group.
+func (b *Backend) leaveEntry(w *waiter) *locker.HeldError {
 	key := w.req.Key
 	g := b.group(key)
 	defer b.tidy(key, g)
 	if i := slices.Index(g.waiting, w); i >= 0 {
-		g.waiting = slices.Delete(g.waiting, i, i+1)
+		g.drop(i)
 	}
 	if e := g.entries[w.req.Token]; e != nil {
 		g.free(e)
 		delete(g.entries, e.token)
 		b.tell(key)
 	}
-	held := g.held(w.req.Group.N)
+	held := g.held(w.req.Group)
 	b.handOn(key, g)
 	return held
 }
 
-// ownedPermits returns the group and the entry of req. Call with mu held, and tidy afterwards.
-func (b *Backend) ownedPermits(req backend.Request) (*group, *entry, error) {
+// ownedEntry returns the group and the entry of req. Call with mu held, and tidy afterwards.
+func (b *Backend) ownedEntry(req backend.Request) (*group, *entry, error) {
 	g := b.group(req.Key)
 	e := g.entries[req.Token]
 	if e == nil {
@@ -236,11 +355,20 @@ func (b *Backend) ownedPermits(req backend.Request) (*group, *entry, error) {
 	return g, e, nil
 }
 
-// extendPermits is Extend for a group. Call with mu held.
-func (b *Backend) extendPermits(req backend.Request) error {
-	_, e, err := b.ownedPermits(req)
+// extendEntry is Extend for a group. Call with mu held.
+func (b *Backend) extendEntry(req backend.Request) error {
+	g, e, err := b.ownedEntry(req)
 	if err != nil {
 		return err
+	}
+	if req.Group.Kind == backend.Shared && e.kind != backend.Shared {
+		g.has[e.kind]--
+		e.kind = backend.Shared
+		g.has[e.kind]++
+		b.handOn(req.Key, g)
+	}
+	if req.Wanted != nil && e.kind != backend.Permit && g.isWanted(e) {
+		b.told = append(b.told, &req.Wanted)
 	}
 	if end := time.Now().Add(req.TTL); end.After(e.expires) {
 		e.expires = end // ends is too early now, which costs a look
@@ -248,9 +376,9 @@ func (b *Backend) extendPermits(req backend.Request) error {
 	return nil
 }
 
-// releasePermits is Release for a group. Call with mu held.
-func (b *Backend) releasePermits(req backend.Request) error {
-	g, e, err := b.ownedPermits(req)
+// releaseEntry is Release for a group. Call with mu held.
+func (b *Backend) releaseEntry(req backend.Request) error {
+	g, e, err := b.ownedEntry(req)
 	if err != nil {
 		return err
 	}
@@ -268,8 +396,8 @@ func (b *Backend) releasePermits(req backend.Request) error {
 	return nil
 }
 
-// inspectPermits shows the entry whose time is over first. Call with mu held.
-func (b *Backend) inspectPermits(key string) inspect.Inspection {
+// inspectGroup shows the entry whose time is over first. Call with mu held.
+func (b *Backend) inspectGroup(key string) inspect.Inspection {
 	g := b.group(key)
 	defer b.tidy(key, g)
 	return g.inspect(g.owned(""))
@@ -294,9 +422,9 @@ func (g *group) inspect(e *entry) inspect.Inspection {
 	return i
 }
 
-// forcePermits releases and shows the entry of the owner whose token begins with owner. Without such an owner, it shows
-// what inspectPermits does. Call with mu held.
-func (b *Backend) forcePermits(key, owner string) (inspect.Inspection, error) {
+// forceEntry releases and shows the entry of the owner whose token begins with owner. Without such an owner, it shows
+// what inspectGroup does. Call with mu held.
+func (b *Backend) forceEntry(key, owner string) (inspect.Inspection, error) {
 	g := b.group(key)
 	defer b.tidy(key, g)
 	e := g.owned(owner)

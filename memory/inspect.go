@@ -24,7 +24,7 @@ func (b *Backend) Inspect(_ context.Context, key string) (inspect.Inspection, er
 // inspect returns what is known about key. Call with mu held.
 func (b *Backend) inspect(key string) inspect.Inspection {
 	if b.groups[key] != nil {
-		return b.inspectPermits(key)
+		return b.inspectGroup(key)
 	}
 	l, ok := b.locks[key]
 	if !ok || !l.taken() && len(l.waiting) == 0 {
@@ -46,7 +46,7 @@ func (b *Backend) ForceRelease(_ context.Context, key, owner string) (inspect.In
 	b.mu.Lock()
 	defer b.unlock()
 	if b.groups[key] != nil {
-		return b.forcePermits(key, owner)
+		return b.forceEntry(key, owner)
 	}
 	i := b.inspect(key)
 	l := b.locks[key]
@@ -87,8 +87,8 @@ func (b *Backend) NotifyWanted(req backend.Request, wanted func()) (stop func())
 // isWanted reports whether others wait for what req has. Call with mu held.
 func (b *Backend) isWanted(req backend.Request) bool {
 	if req.Group != nil {
-		g, _, err := b.ownedPermits(req)
-		return err == nil && len(g.waiting) > 0
+		g, e, err := b.ownedEntry(req)
+		return err == nil && g.isWanted(e)
 	}
 	l, err := b.owned(req)
 	return err == nil && len(l.waiting) > 0

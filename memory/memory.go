@@ -69,7 +69,7 @@ const minSweep = 64
 // Acquire implements [backend.Backend].
 func (b *Backend) Acquire(_ context.Context, req backend.Request) (backend.Grant, error) {
 	if req.Group != nil {
-		return b.acquirePermits(req)
+		return b.acquireEntry(req)
 	}
 	b.mu.Lock()
 	defer b.unlock()
@@ -87,7 +87,7 @@ func (b *Backend) Acquire(_ context.Context, req backend.Request) (backend.Grant
 func (b *Backend) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true,
-		Some: true, Groups: true,
+		Some: true, Groups: true, Kinds: true,
 	}
 }
 
@@ -153,7 +153,7 @@ func (b *Backend) Extend(_ context.Context, req backend.Request) error {
 	b.mu.Lock()
 	defer b.unlock()
 	if req.Group != nil {
-		return b.extendPermits(req)
+		return b.extendEntry(req)
 	}
 	l, err := b.owned(req)
 	if err != nil {
@@ -170,7 +170,7 @@ func (b *Backend) Release(_ context.Context, req backend.Request) error {
 	b.mu.Lock()
 	defer b.unlock()
 	if req.Group != nil {
-		return b.releasePermits(req)
+		return b.releaseEntry(req)
 	}
 	l, err := b.owned(req)
 	if err != nil {

@@ -15,6 +15,7 @@ type waiter struct {
 	req   backend.Request
 	wait  backend.Wait
 	grant backend.Grant
+	err   error // why there is no grant any more
 	// news has room for one. It receives true when the lock is granted, and false when it may expire earlier than before.
 	news chan bool
 	// until is when the lock expires, as far as the waiter knows. It sleeps until then.
@@ -38,7 +39,7 @@ func (w *waiter) tell(granted bool) {
 // Queue implements [backend.Queuer]. Waiters are served in the order of their arrival.
 func (b *Backend) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	if req.Group != nil {
-		return b.queuePermits(ctx, req, wait)
+		return b.queueEntry(ctx, req, wait)
 	}
 	b.mu.Lock()
 	l := b.lock(req.Key)
@@ -79,7 +80,7 @@ func (b *Backend) wait(ctx context.Context, w *waiter, until time.Time) (backend
 		granted, err := w.wait.Sleep(ctx, time.Until(until), w.news)
 		switch {
 		case granted:
-			return w.grant, nil
+			return w.grant, w.err
 		case err != nil:
 			held := b.leave(w)
 			if errors.Is(err, locker.ErrHeld) {
@@ -109,7 +110,7 @@ func (b *Backend) leave(w *waiter) *locker.HeldError {
 	b.mu.Lock()
 	defer b.unlock()
 	if w.req.Group != nil {
-		return b.leavePermits(w)
+		return b.leaveEntry(w)
 	}
 	l, ok := b.locks[w.req.Key]
 	if !ok {

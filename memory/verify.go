@@ -12,7 +12,7 @@ func (b *Backend) Verify(_ context.Context, req backend.Request) error {
 	b.mu.Lock()
 	defer b.unlock()
 	if req.Group != nil { // an entry has one token
-		_, _, err := b.ownedPermits(req)
+		_, _, err := b.ownedEntry(req)
 		return err
 	}
 	l, err := b.owned(req)

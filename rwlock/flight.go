@@ -69,7 +69,7 @@ func (c *flightContext) Value(key any) any {
 // board returns the flight of op, in which the caller is counted. If there was none, the caller begins it. Newcomers
 // share what it gets however long it takes. If each began another one when an answer is slow, they would stand in the
 // queue of the gate one behind the other.
-func (rw *RWLock) board(ctx context.Context, r *readers, op, key string, get acquire) (f *flight, began bool) {
+func (rw *RWLock) board(ctx context.Context, r *readers, op, key string) (f *flight, began bool) {
 	// A context may run hooks of the program, which may use rw. So it is not used with mu held.
 	own := newFlightContext(ctx)
 	rw.mu.Lock()
@@ -84,7 +84,7 @@ func (rw *RWLock) board(ctx context.Context, r *readers, op, key string, get acq
 	if !rw.alone {
 		r.flights[op] = f
 	}
-	go rw.fly(r, f, op, key, get)
+	go rw.fly(r, f, op, key)
 	return f, true
 }
 
@@ -122,7 +122,7 @@ func (rw *RWLock) take(f *flight) *locks {
 }
 
 // fly finds a slot for the callers of f.
-func (rw *RWLock) fly(r *readers, f *flight, op, key string, get acquire) {
+func (rw *RWLock) fly(r *readers, f *flight, op, key string) {
 	var k *locks
 	var err error
 	defer func() { // also if a hook panics: the caller that has begun the flight panics then
@@ -133,6 +133,11 @@ func (rw *RWLock) fly(r *readers, f *flight, op, key string, get acquire) {
 		f.shared = true
 		return
 	}
+	k, err = rw.enterGroup(ctx, op, key, shared, nil, nil)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return
+	}
+	err = nil
 	g := rw.group(key, "gate")
 	if rw.isRead(r) { // a process has one slot, however long its readers read
 		g.Enough = func() bool {
@@ -141,7 +146,7 @@ func (rw *RWLock) fly(r *readers, f *flight, op, key string, get acquire) {
 			return f.shared
 		}
 	}
-	held, failed := get(g, ctx, 1, nil)
+	held, failed := method(op)(g, ctx, 1, nil)
 	switch {
 	case k == nil && failed == nil:
 		k = newLocks(held, nil)

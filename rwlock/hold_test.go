@@ -106,7 +106,9 @@ func TestUpgradeWhileAWriterWaits(t *testing.T) {
 		reads, up := w.lock(w.process().Shared()), w.lock(w.process().Upgradeable())
 		writer := w.waiting(w.process().Exclusive())
 		second := w.waiting(w.process().Upgradeable())
-		w.Unlock(w.lock(w.process().Shared())) // they wait for the intent lock only
+		if !w.Groups {
+			w.Unlock(w.lock(w.process().Shared())) // they wait for the intent lock only
+		}
 		upgraded := make(chan locker.Lease)
 		go func() {
 			lease, err := rwlock.Upgrade(w.Context(), up)
@@ -163,7 +165,11 @@ func TestUpgradeThatFails(t *testing.T) {
 		}
 		for _, end := range []func() error{
 			func() error { w.Unlock(up); return locker.ErrUnlocked },
-			func() error { _, _ = w.Calls.ForceRelease(w.Context(), intent, ""); return locker.ErrLost },
+			func() error {
+				_, _ = w.Calls.ForceRelease(w.Context(), intent, "")
+				_, _ = w.Calls.ForceRelease(w.Context(), group, up.Token())
+				return locker.ErrLost
+			},
 		} {
 			failed := make(chan error)
 			go func() {
@@ -221,6 +227,14 @@ func (p panickingLease) Unlock(ctx context.Context) error {
 	return p.wrapping.Unlock(ctx)
 }
 
+// ways returns how many of an upgrade and two downgrades unlock something. In a group, a downgrade does not.
+func ways(w *world) int {
+	if w.Groups {
+		return 1
+	}
+	return 3
+}
+
 // An upgrade or a downgrade in which a middleware panics gives everything back: nobody has its lease. So does a call
 // that has got the intent lock and no slot.
 func TestPanicOfAnUpgradeOrADowngrade(t *testing.T) {
@@ -243,7 +257,7 @@ func TestPanicOfAnUpgradeOrADowngrade(t *testing.T) {
 				to   func(ctx context.Context, lease locker.Lease) (locker.Lease, error)
 			}{
 				{rw.Upgradeable(), rwlock.Upgrade}, {rw.Upgradeable(), rwlock.Downgrade}, {rw.Exclusive(), rwlock.Downgrade},
-			} {
+			}[:ways(w)] {
 				lease := w.lock(tt.from)
 				w.Settle()
 				boom(func() { _, _ = tt.to(w.Context(), lease) })
@@ -254,7 +268,9 @@ func TestPanicOfAnUpgradeOrADowngrade(t *testing.T) {
 			}
 			writes := w.lock(w.process().Exclusive())
 			w.Settle()
-			boom(func() { _, _ = rw.Upgradeable().TryLock(w.Context(), key) })
+			if !w.Groups {
+				boom(func() { _, _ = rw.Upgradeable().TryLock(w.Context(), key) })
+			}
 			w.Unlock(writes)
 			w.empty()
 		})
@@ -264,6 +280,9 @@ func TestPanicOfAnUpgradeOrADowngrade(t *testing.T) {
 // A middleware that panics while the gate is released in the background does not take the program: Unlock panics.
 func TestPanicWhileTheGateIsReleased(t *testing.T) {
 	stores(t, func(w *world) {
+		if w.Groups { // there is no gate
+			return
+		}
 		var panics atomic.Int64
 		rw := rwlock.New(panicking{Locker: locker.Defaults(locker.TTL(ttl))(w.Client()), panics: &panics, gates: true})
 		for i, l := range []locker.Locker{rw.Shared(), rw.Upgradeable(), rw.Exclusive()} {
@@ -286,6 +305,9 @@ func TestPanicWhileTheGateIsReleased(t *testing.T) {
 // panics, and leaves the slot to the others.
 func TestPanicOfAReaderThatShares(t *testing.T) {
 	stores(t, func(w *world) {
+		if w.Groups { // there is no gate
+			return
+		}
 		var panics atomic.Int64
 		rw := rwlock.New(panicking{Locker: locker.Defaults(locker.TTL(ttl))(w.Client()), panics: &panics, gates: true})
 		first := w.lock(rw.Shared())
@@ -324,7 +346,9 @@ func TestDowngradeAfterALoss(t *testing.T) {
 		for _, wait := range []time.Duration{0, ttl} { // until the writer knows
 			writes := w.lock(w.process().Exclusive())
 			gone := slot(7)
-			if all, _ := locker.LeaseAs[*locker.AllLease](writes); all.FenceOf(gone) == writes.Fence() {
+			if w.Groups {
+				gone = group
+			} else if all, _ := locker.LeaseAs[*locker.AllLease](writes); all.FenceOf(gone) == writes.Fence() {
 				gone = slot(8) // the slot with the greatest token is kept, and Downgrade does not ask for it
 			}
 			if _, err := w.Calls.ForceRelease(w.Context(), gone, ""); err != nil {
@@ -448,8 +472,15 @@ func TestReadersThatShareASlotAreToldOfItsLoss(t *testing.T) {
 // binding is a store in memory that records the locks to which something was bound.
 type binding struct {
 	*memory.Backend
-	mu    sync.Mutex
-	bound map[string]int // how often, by name of the lock
+	groups bool
+	mu     sync.Mutex
+	bound  map[string]int // how often, by name of the lock
+}
+
+func (b *binding) Capabilities() backend.Capabilities {
+	can := b.Backend.Capabilities()
+	can.Kinds = b.groups
+	return can
 }
 
 func (b *binding) Bind(_ context.Context, req backend.Request, to any) error {
@@ -461,11 +492,20 @@ func (b *binding) Bind(_ context.Context, req backend.Request, to any) error {
 
 // What is bound to a lease is bound once to each of its locks.
 func TestBind(t *testing.T) {
+	for _, groups := range []bool{false, true} {
+		testBind(t, groups)
+	}
+}
+
+func testBind(t *testing.T, groups bool) {
 	virtual.Test(t, func(t *testing.T) {
-		b := &binding{Backend: memory.NewBackend(), bound: map[string]int{}}
+		b := &binding{Backend: memory.NewBackend(), groups: groups, bound: map[string]int{}}
 		c := locker.NewClient(b)
 		rw := rwlock.New(c)
 		for want, l := range map[int]locker.Locker{1: rw.Shared(), 2: rw.Upgradeable(), 64: rw.Exclusive()} {
+			if b.groups {
+				want = 1
+			}
 			clear(b.bound)
 			lease, err := l.TryLock(t.Context(), key)
 			if err != nil {
@@ -497,6 +537,9 @@ func TestBind(t *testing.T) {
 // A downgrade that fails, because the intent lock is gone, gives the slot back as Unlock does: MinHold applies.
 func TestDowngradeAfterALossKeepsMinHold(t *testing.T) {
 	stores(t, func(w *world) {
+		if w.Groups { // there is no intent lock
+			return
+		}
 		lease := w.lock(w.process().Upgradeable(), locker.MinHold(time.Minute))
 		time.Sleep(ttl / 5) // before the next renewal, which would notice the loss: the lease is to be unlocked then
 		if _, err := w.Calls.ForceRelease(w.Context(), intent, ""); err != nil {

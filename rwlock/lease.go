@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/internal/core/slots"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -21,6 +22,7 @@ type locks struct {
 	settle func()       // waits for what the call has left; see slots.Held.Wait
 	intent locker.Lease // nil unless it is upgradeable
 	all    locker.Lease // of all of these
+	entry  bool         // it is one entry of a group, which counts as a slot
 
 	granted time.Time
 	wanted  func() <-chan struct{}
@@ -47,6 +49,13 @@ func newLocks(held *slots.Held, intent locker.Lease) *locks {
 		k.all = locker.NewAllLease(parts...)
 	}
 	k.wanted = sync.OnceValue(func() <-chan struct{} { return locker.Wanted(k.all) })
+	return k
+}
+
+// newEntry returns the locks that an entry of a group is.
+func newEntry(lease locker.Lease) *locks {
+	k := newLocks(&slots.Held{Leases: []locker.Lease{lease}, Slots: []int{-1}}, nil)
+	k.settle, k.entry = func() {}, true
 	return k
 }
 
@@ -80,8 +89,8 @@ func newHold(rw *RWLock, kind kind, key string, opts []locker.Option, k *locks) 
 
 func (l *hold) Key() string { return l.key }
 
-// Token is the owner value of the slot. An exclusive lease and an upgradeable one have several, and return an empty
-// text.
+// Token is the owner value of the entry, or of the slot. Where a key is made of locks, an exclusive lease and an
+// upgradeable one have several, and return an empty text.
 func (l *hold) Token() string { return l.locks.all.Token() }
 
 func (l *hold) Fence() uint64 { return l.locks.greatest().Fence() }
@@ -258,6 +267,9 @@ func Downgrade(ctx context.Context, lease locker.Lease) (downgraded locker.Lease
 	if ended := l.finish(locker.ErrUnlocked, true); ended != nil {
 		return nil, about("downgrade", l.key, ended)
 	}
+	if l.locks.entry {
+		return l.lower(ctx)
+	}
 	kept := l.locks.greatest()
 	others := slices.DeleteFunc(slices.Clone(l.locks.slots), func(slot locker.Lease) bool { return slot == kept })
 	if l.locks.intent != nil {
@@ -281,6 +293,37 @@ func Downgrade(ctx context.Context, lease locker.Lease) (downgraded locker.Lease
 	return next, nil
 }
 
+// downgradeBound is how long Downgrade waits for the answer of a store, as Unlock does.
+const downgradeBound = time.Second
+
+// lower is Downgrade of an entry of a group, whose lease has ended. If the store does not answer, each renewal asks for
+// the same.
+func (l *hold) lower(ctx context.Context) (downgraded locker.Lease, err error) {
+	entry := l.locks.all
+	defer func() {
+		if downgraded == nil && err == nil { // a middleware panics
+			slots.Release(ctx, entry)
+		}
+	}()
+	next := newHold(l.rw, shared, l.key, l.opts, newEntry(entry))
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), downgradeBound)
+	defer cancel()
+	x := &several.Extension{Share: true}
+	failed := entry.Extend(x.With(bounded))
+	switch lost := entry.Err(); {
+	case lost != nil:
+		failed = cmp.Or(next.Unlock(ctx), lost)
+	case x.Heard():
+		return next, nil
+	default:
+		_ = next.Unlock(ctx)
+		failed = cmp.Or(failed, errNoContext)
+	}
+	return nil, about("downgrade", l.key, failed)
+}
+
+var errNoContext = fmt.Errorf("%w: a middleware has to pass on the context of its caller to Extend", locker.ErrInvalid)
+
 // Upgrade makes an upgradeable lease an exclusive one, without a gap: no writer holds the key in between. It waits
 // until all readers have left, or until ctx ends. Readers that come meanwhile wait behind it. lease ends, as if it had
 // been unlocked, and the caller has to unlock the one that Upgrade returns, whose fencing token is greater than those
@@ -298,6 +341,9 @@ func Upgrade(ctx context.Context, lease locker.Lease) (upgraded locker.Lease, er
 	}
 	if ended := l.Err(); ended != nil {
 		return nil, about("upgrade", l.key, ended)
+	}
+	if l.locks.entry {
+		return l.raise(ctx)
 	}
 	g := l.rw.group(l.key, "gate")
 	own := l.locks
@@ -325,4 +371,33 @@ func Upgrade(ctx context.Context, lease locker.Lease) (upgraded locker.Lease, er
 	_ = own.intent.Unlock(ctx) // if it is not answered, it goes on in the background
 	held.Leases = append(held.Leases, own.slots[0])
 	return newHold(l.rw, exclusive, l.key, l.opts, newLocks(held, nil)), nil
+}
+
+// raise is Upgrade of an entry of a group. The caller has both entries until the first is released.
+func (l *hold) raise(ctx context.Context) (upgraded locker.Lease, err error) {
+	own := l.locks.all
+	within, cancel := locker.WithLease(ctx, own) // the wait ends with the lease
+	defer cancel()
+	k, err := l.rw.enterGroup(within, "lock", l.key, exclusive, own, l.opts)
+	if err != nil {
+		if errors.Is(err, locker.ErrNotHeld) {
+			_ = own.Extend(ctx) // it learns of that
+		}
+		if ended := l.Err(); ended != nil {
+			err = ended
+		}
+		return nil, about("upgrade", l.key, err)
+	}
+	parts := []locker.Lease{k.all}
+	defer func() {
+		if upgraded == nil { // also if a middleware panics, which may not have passed its Unlock on
+			slots.Release(ctx, parts...)
+		}
+	}()
+	if ended := l.finish(locker.ErrUnlocked, true); ended != nil {
+		return nil, about("upgrade", l.key, ended)
+	}
+	parts = append(parts, own)
+	_ = own.Unlock(ctx) // if it is not answered, it goes on in the background
+	return newHold(l.rw, exclusive, l.key, l.opts, k), nil
 }

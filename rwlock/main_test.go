@@ -22,6 +22,7 @@ const (
 	ttl    = 3 * time.Second
 	intent = "{" + key + "}#rwintent"
 	gate   = "{" + key + "}#rwgate"
+	group  = "{" + key + "}#rw"
 )
 
 // The public suite, on each kind of store.

@@ -30,14 +30,14 @@ type readers struct {
 
 // share acquires a slot, or shares one with other readers of the process. The calls have no options, so that what is
 // right for one is right for all.
-func (rw *RWLock) share(ctx context.Context, op, key string, get acquire) (locker.Lease, error) {
+func (rw *RWLock) share(ctx context.Context, op, key string) (locker.Lease, error) {
 	r := rw.enter(key)
 	defer rw.exit(key, r)
 	for tries := 0; ; tries++ {
 		if k := rw.join(r); k != nil {
 			return rw.sharing(ctx, key, k), nil
 		}
-		f, began := rw.board(ctx, r, op, key, get)
+		f, began := rw.board(ctx, r, op, key)
 		select {
 		case <-f.done:
 		case <-ctx.Done():
@@ -169,6 +169,15 @@ func (rw *RWLock) judge(k *locks, quiet, looked time.Time) verdict {
 	if time.Now().Before(quiet) {
 		return joinNow
 	}
+	if k.entry {
+		switch {
+		case k.isWanted():
+			return acquireAnew // which waits behind those that want it
+		case !rw.tells || k.wanted() == nil || k.late(looked):
+			return askFirst
+		}
+		return joinNow
+	}
 	if k.wanted() == nil || k.isWanted() || k.late(looked) {
 		return lookFirst
 	}
@@ -224,6 +233,14 @@ func (rw *RWLock) ask(ctx context.Context, r *readers, key string) *locks {
 	}
 	asked := time.Now()
 	verdict := rw.judge(k, quiet, looked)
+	if verdict == askFirst && k.entry {
+		var x several.Extension
+		if err := k.all.Extend(x.With(ctx)); err != nil || !x.Heard() || x.Wanted() || k.late(asked) {
+			return nil
+		}
+		rw.calm(k, asked, asked)
+		return rw.use(k)
+	}
 	if verdict == askFirst {
 		if err := k.all.Extend(ctx); err != nil {
 			return nil

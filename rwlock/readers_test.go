@@ -145,7 +145,14 @@ func TestNewcomersDoNotKeepAWriterOut(t *testing.T) {
 		if n := calls["AcquireMany"] + calls["Acquire"] + calls["Queue"]; n > processes*3*6 && w.Queues {
 			w.Errorf("readers without pause made %v in a second", calls)
 		}
-		if n := calls["Extend"]; w.Answers && n > processes*20 || !w.Answers && n > processes {
+		asks := 1
+		switch {
+		case w.Answers:
+			asks = 20
+		case w.Groups: // they ask by an Extend where others look at the gate
+			asks = 2
+		}
+		if n := calls["Extend"]; n > processes*asks {
 			w.Errorf("readers without pause asked %v in a second", calls)
 		}
 		for _, l := range []locker.Locker{w.process().Exclusive(), rw.Exclusive(), w.process().Exclusive()} {
@@ -186,7 +193,19 @@ type told struct {
 func (t told) Wanted() <-chan struct{} { return t.wanted }
 
 func (t telling) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	lease, err := t.Locker.TryLock(ctx, key, opts...)
+	return t.wrap(t.Locker.TryLock(ctx, key, opts...))
+}
+
+func (t telling) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return t.wrap(t.Locker.Lock(ctx, key, opts...))
+}
+
+// seen is a telling that does not hide what the store can do.
+type seen struct{ telling }
+
+func (s seen) Unwrap() locker.Locker { return s.Locker }
+
+func (t telling) wrap(lease locker.Lease, err error) (locker.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +236,10 @@ func TestNewcomersShareUntilAWriterWaits(t *testing.T) {
 			{telling{base, silent}, 550 * time.Millisecond, false},
 			{telling{short, silent}, 200 * time.Millisecond, true},
 			{telling{short, silent}, 300 * time.Millisecond, false},
+			{seen{telling{base, silent}}, 550 * time.Millisecond, false},
 		} {
+			overtakes := tt.overtakes && (!w.Groups || tt.after < 50*time.Millisecond) // the store is asked then
+			told := w.Groups && tt.l == locker.Locker(telling{base, told})             // so it is not asked
 			for _, writes := range []bool{false, true} {
 				rw := rwlock.New(tt.l)
 				first := w.lock(rw.Shared())
@@ -230,13 +252,13 @@ func TestNewcomersShareUntilAWriterWaits(t *testing.T) {
 				second := make(chan locker.Lease, 1)
 				go func() { second <- w.lock(rw.Shared()) }()
 				time.Sleep(5 * time.Millisecond)
-				if shares := len(second) == 1; shares != (tt.overtakes || !writes) {
+				if shares := len(second) == 1; shares != (overtakes || !writes) {
 					w.Errorf("%T after %v: a newcomer shares the slot: %v, and a writer waits: %v", tt.l, tt.after, shares, writes)
 				}
 				w.Unlock(first)
 				if len(second) == 1 {
 					read := <-second
-					if read.Token() != first.Token() {
+					if read.Token() != first.Token() && !told {
 						w.Errorf("%T after %v: a newcomer has a slot of its own", tt.l, tt.after)
 					}
 					w.Unlock(read)
@@ -296,6 +318,9 @@ func TestReadersDoNotStopReaders(t *testing.T) {
 // turn, although the newcomers never pause.
 func TestAReaderThatWaitsDoesNotStopReaders(t *testing.T) {
 	stores(t, func(w *world) {
+		if w.Groups { // there are no slots
+			return
+		}
 		var long []locker.Lease
 		for range 63 {
 			long = append(long, w.lock(w.process().Shared(), locker.Label("long")))
@@ -367,6 +392,61 @@ func TestLeaseOfAReaderThatHasLeftIsNotWanted(t *testing.T) {
 		}
 		w.Unlock(stays)
 		w.Unlock(<-writer)
+		w.empty()
+	})
+}
+
+// Callers of the same Client are told of at once, on every store. A holder is not told of those that it does not keep
+// out, nor of its own upgrade.
+func TestCallersOfTheSameClientAreToldOfAtOnce(t *testing.T) {
+	stores(t, func(w *world) {
+		if !w.Groups {
+			return
+		}
+		rw := w.process()
+		up, reads := w.lock(rw.Upgradeable()), w.lock(rw.Shared(), locker.TTL(time.Hour))
+		told := func(lease locker.Lease, want bool) {
+			w.Helper()
+			synctest.Wait()
+			select {
+			case <-locker.Wanted(lease):
+				if !want {
+					w.Error("a lease is wanted")
+				}
+			default:
+				if want {
+					w.Error("a lease is not wanted")
+				}
+			}
+		}
+		told(up, false)
+		told(reads, false)
+		second := w.waiting(rw.Upgradeable())
+		told(up, true)
+		told(reads, false)
+		w.Unlock(up)
+		up = <-second
+		upgraded := make(chan locker.Lease)
+		go func() {
+			writes, err := rwlock.Upgrade(w.Context(), up)
+			if err != nil {
+				w.Error(err)
+			}
+			upgraded <- writes
+		}()
+		told(up, false)
+		told(reads, true)
+		w.Unlock(reads)
+		writes := <-upgraded
+		told(writes, false)
+		late := w.waiting(rw.Shared())
+		told(writes, true)
+		downgraded, err := rwlock.Downgrade(w.Context(), writes)
+		if err != nil {
+			w.Fatal(err)
+		}
+		told(downgraded, false)
+		w.Unlock(downgraded, <-late)
 		w.empty()
 	})
 }

@@ -25,7 +25,9 @@ const places = 64
 // only if they use the same RWLock.
 type RWLock struct {
 	locker locker.Locker
-	asks   bool // an Extend is needed to learn that others wait
+	whole  *slots.Whole
+	tells  bool // the store tells at once that others wait
+	asks   bool // it does not, and the answer to an Extend does
 
 	mu      sync.Mutex          // guards the following, and what is in it
 	readers map[string]*readers // by key
@@ -34,13 +36,15 @@ type RWLock struct {
 
 // New returns an RWLock whose locks are those of l.
 func New(l locker.Locker) *RWLock {
-	rw := &RWLock{locker: l, readers: make(map[string]*readers)}
+	rw := &RWLock{locker: l, whole: slots.NewWhole(l, hasKinds), readers: make(map[string]*readers)}
 	if of, ok := locker.As[backend.Capable](l); ok {
 		can := of.Capabilities()
-		rw.asks = can.AnswersWanted && !can.TellsWanted
+		rw.tells, rw.asks = can.TellsWanted, can.AnswersWanted && !can.TellsWanted
 	}
 	return rw
 }
+
+func hasKinds(can backend.Capabilities) bool { return can.Kinds }
 
 // Shared returns the Locker of readers. A key may have several holders of it, and one of Upgradeable, but none of
 // Exclusive.
@@ -53,9 +57,14 @@ func (rw *RWLock) Exclusive() locker.Locker { return &view{rw, exclusive} }
 // and holders of Shared, but none of Exclusive.
 func (rw *RWLock) Upgradeable() locker.Locker { return &view{rw, upgradeable} }
 
-// Locks returns the names of the locks that key is made of: the slots, the gate and the intent lock. They are for an
-// inspect.Inspector and for operators. A holder of Shared has one slot, and a holder of Exclusive has all.
+// Locks returns the names that key has in the store, for an inspect.Inspector and for operators. On stores with Kinds
+// of backend.Capabilities, it is the name of the group: Inspect shows the holder whose time is over first, and
+// ForceRelease is about the owner that it is given. On others, they are the names of the locks that key is made of: the
+// slots, the gate and the intent lock. A holder of Shared has one slot, and a holder of Exclusive has all.
 func (rw *RWLock) Locks(key string) []string {
+	if rw.whole.IsKnown() {
+		return []string{groupName(key)}
+	}
 	g := rw.group(key, "gate", "intent")
 	return append(g.Slots, g.Gates...)
 }
@@ -81,11 +90,11 @@ type acquire func(g *slots.Group, ctx context.Context, n int, opts []locker.Opti
 func (v *view) Unwrap() locker.Locker { return v.rw.locker }
 
 func (v *view) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return v.acquire(ctx, "lock", key, (*slots.Group).Lock, opts)
+	return v.acquire(ctx, "lock", key, opts)
 }
 
 func (v *view) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return v.acquire(ctx, "trylock", key, (*slots.Group).TryLock, opts)
+	return v.acquire(ctx, "trylock", key, opts)
 }
 
 // Inspect implements inspect.Inspector: it returns an error, because a key may have several holders. Inspect each of
@@ -102,9 +111,7 @@ func (v *view) ForceRelease(_ context.Context, key, _ string) (inspect.Inspectio
 var errSeveral = fmt.Errorf("a key of an RWLock may have several holders: inspect or release one of its Locks: %w",
 	errors.ErrUnsupported)
 
-func (v *view) acquire(
-	ctx context.Context, op, key string, get acquire, opts []locker.Option,
-) (locker.Lease, error) {
+func (v *view) acquire(ctx context.Context, op, key string, opts []locker.Option) (locker.Lease, error) {
 	if key == "" {
 		return nil, about(op, key, fmt.Errorf("%w: the key is empty", locker.ErrInvalid))
 	}
@@ -117,23 +124,58 @@ func (v *view) acquire(
 	// same locks by another RWLock asks alone, because only the Client below knows, and sees the context of the call then.
 	alone := len(opts) > 0 || ctx.Err() != nil || several.CallFrom(ctx) != nil || op == "lock" && other
 	if v.kind == shared && !alone {
-		return v.rw.share(ctx, op, key, get)
+		return v.rw.share(ctx, op, key)
 	}
-	var k *locks
-	var err error
-	switch v.kind {
-	case upgradeable:
-		k, err = v.rw.upgradeable(ctx, op, key, get, opts)
-	case exclusive:
-		k, err = v.rw.get(ctx, v.rw.group(key, "intent", "gate"), get, opts, places)
-	default:
-		k, err = v.rw.get(ctx, v.rw.group(key, "gate"), get, opts, 1)
+	k, err := v.rw.enterGroup(ctx, op, key, v.kind, nil, opts)
+	if errors.Is(err, errors.ErrUnsupported) {
+		get := method(op)
+		switch v.kind {
+		case upgradeable:
+			k, err = v.rw.upgradeable(ctx, op, key, get, opts)
+		case exclusive:
+			k, err = v.rw.get(ctx, v.rw.group(key, "intent", "gate"), get, opts, places)
+		default:
+			k, err = v.rw.get(ctx, v.rw.group(key, "gate"), get, opts, 1)
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return newHold(v.rw, v.kind, key, opts, k), nil
 }
+
+// method returns the method of a Group for op.
+func method(op string) acquire {
+	if op == "trylock" {
+		return (*slots.Group).TryLock
+	}
+	return (*slots.Group).Lock
+}
+
+// enterGroup acquires one entry of the group that stands for key, beside from if that is not nil. The error matches
+// errors.ErrUnsupported if the key is made of locks.
+func (rw *RWLock) enterGroup(
+	ctx context.Context, op, key string, kind kind, from locker.Lease, opts []locker.Option,
+) (*locks, error) {
+	if rw.whole.IsApart() {
+		return nil, errors.ErrUnsupported
+	}
+	e := &several.Entry{Name: groupName(key), Wants: backend.Group{Kind: kinds[kind]}}
+	if from != nil {
+		e.Wants.From = from.Token()
+	}
+	lease, err := rw.whole.Acquire(ctx, op, key, e, opts, explain)
+	if err != nil {
+		return nil, err
+	}
+	return newEntry(lease), nil
+}
+
+var kinds = map[kind]backend.Kind{
+	shared: backend.Shared, upgradeable: backend.Upgradeable, exclusive: backend.Exclusive,
+}
+
+func groupName(key string) string { return slots.Name(key, several.LocksOf) }
 
 var errReentrant = fmt.Errorf("%w: %w: the context carries a lease of this key", locker.ErrInvalid,
 	locker.ErrReentrant)
@@ -183,7 +225,7 @@ func (rw *RWLock) group(key string, gates ...string) *slots.Group {
 	return g
 }
 
-// explain returns the text of an error: held describes the holder of a slot, or of a gate.
+// explain returns the text of an error: held describes a holder, or who waits in front, at a gate if there is one.
 func explain(gate bool, held *locker.HeldError) string {
 	if gate {
 		return slots.First("others come before", held)

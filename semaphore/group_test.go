@@ -1,10 +1,7 @@
 package semaphore_test
 
 import (
-	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,27 +92,12 @@ func TestGroupBehindAMiddlewareWithoutUnwrap(t *testing.T) {
 	})
 }
 
-// hashing is a middleware that makes other names of all.
-type hashing struct{ locker.Locker }
-
-func (h hashing) Unwrap() locker.Locker { return h.Locker }
-
-func (h hashing) name(key string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(key))) }
-
-func (h hashing) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return h.Locker.Lock(ctx, h.name(key), opts...)
-}
-
-func (h hashing) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return h.Locker.TryLock(ctx, h.name(key), opts...)
-}
-
 // Where nobody knows of the group, each permit is a lock, as on stores without groups: a middleware may make other
 // names of all, and a Locker below may make locks of its own of each name.
 func TestPermitsWhereNobodyKnowsOfTheGroup(t *testing.T) {
 	groups(t, func(w *world) {
 		for name, below := range map[string]func() locker.Locker{
-			"other names":     func() locker.Locker { return hashing{w.Client()} },
+			"other names":     func() locker.Locker { return placestest.Hashing(w.Client()) },
 			"a shared lock":   func() locker.Locker { return rwlock.New(w.Client()).Shared() },
 			"another of them": func() locker.Locker { return semaphore.New(w.Client(), 1) },
 		} {
@@ -150,26 +132,10 @@ func TestHolderOfPermitsOfAGroupIsWanted(t *testing.T) {
 	})
 }
 
-// hedging is a middleware that acquires twice and keeps the first lease.
-type hedging struct{ locker.Locker }
-
-func (h hedging) Unwrap() locker.Locker { return h.Locker }
-
-func (h hedging) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	first, err := h.Locker.Lock(ctx, key, opts...)
-	if err != nil {
-		return nil, err
-	}
-	if second, err := h.Locker.TryLock(ctx, key, opts...); err == nil {
-		_ = second.Unlock(ctx)
-	}
-	return first, nil
-}
-
 // A middleware may acquire more than it returns. The numbers of a permit are those of the lease that it has returned.
 func TestNumbersAreThoseOfTheLease(t *testing.T) {
 	groups(t, func(w *world) {
-		first := w.lock(semaphore.New(hedging{w.Client()}, 2))
+		first := w.lock(semaphore.New(placestest.Hedging(w.Client()), 2))
 		second := w.lock(semaphore.New(w.Client(), 2))
 		if first.Slot() == second.Slot() {
 			w.Errorf("two holders have permit %d", first.Slot())
@@ -179,19 +145,10 @@ func TestNumbersAreThoseOfTheLease(t *testing.T) {
 	})
 }
 
-// forgetful is a middleware that does not pass on the context of its caller.
-type forgetful struct{ locker.Locker }
-
-func (f forgetful) Unwrap() locker.Locker { return f.Locker }
-
-func (f forgetful) TryLock(_ context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return f.Locker.TryLock(context.Background(), key, opts...)
-}
-
 // A middleware that forgets what its caller wants gives no lock beside those who have the permits.
 func TestMiddlewareWithAContextOfItsOwn(t *testing.T) {
 	groups(t, func(w *world) {
-		s := semaphore.New(forgetful{w.Client()}, 1)
+		s := semaphore.New(placestest.Forgetful(w.Client()), 1)
 		if _, err := s.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrInvalid) {
 			t.Errorf("%v, want %v", err, locker.ErrInvalid)
 		}

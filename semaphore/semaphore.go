@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
@@ -24,17 +23,19 @@ type Semaphore struct {
 	locker locker.Locker
 	n      int
 	weight int
-	apart  *atomic.Bool // a call has found out that each permit is a lock
+	whole  *slots.Whole
 }
 
 // New returns a Semaphore whose keys have at most n holders at a time. n is 1 to [MaxPermits]; with any other number,
 // Lock and TryLock return an error that matches locker.ErrInvalid.
-func New(l locker.Locker, n int) *Semaphore { return &Semaphore{l, n, 1, new(atomic.Bool)} }
+func New(l locker.Locker, n int) *Semaphore { return &Semaphore{l, n, 1, slots.NewWhole(l, hasGroups)} }
+
+func hasGroups(can backend.Capabilities) bool { return can.Groups }
 
 // Weight returns a Semaphore for the same permits that acquires k of them with each call: all of them or none. Callers
 // of different weights can wait at the same time. k is 1 to n; with any other number, Lock and TryLock return an error
 // that matches locker.ErrInvalid.
-func (s *Semaphore) Weight(k int) *Semaphore { return &Semaphore{s.locker, s.n, k, s.apart} }
+func (s *Semaphore) Weight(k int) *Semaphore { return &Semaphore{s.locker, s.n, k, s.whole} }
 
 // Unwrap lets locker.As find the optional interfaces of the Locker below.
 func (s *Semaphore) Unwrap() locker.Locker { return s.locker }
@@ -43,7 +44,7 @@ func (s *Semaphore) Unwrap() locker.Locker { return s.locker }
 // locker.Locker; locker.ErrHeld means that no permit was free, or that others came before. The text says which, and how
 // many permits there are.
 func (s *Semaphore) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return s.acquire(ctx, "lock", key, s.locker.Lock, (*slots.Group).Lock, opts)
+	return s.acquire(ctx, "lock", key, (*slots.Group).Lock, opts)
 }
 
 // TryLock makes one attempt to acquire a permit of key. The lease is a [*Permit]. If no permit is free, or if others
@@ -57,7 +58,7 @@ func (s *Semaphore) Lock(ctx context.Context, key string, opts ...locker.Option)
 // although others wait, and of several calls with a weight, all may fail because they have taken permits from each
 // other.
 func (s *Semaphore) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return s.acquire(ctx, "trylock", key, s.locker.TryLock, (*slots.Group).TryLock, opts)
+	return s.acquire(ctx, "trylock", key, (*slots.Group).TryLock, opts)
 }
 
 // Locks returns the names that key has in the store, for an inspect.Inspector and for operators. On stores with Groups
@@ -65,7 +66,7 @@ func (s *Semaphore) TryLock(ctx context.Context, key string, opts ...locker.Opti
 // ForceRelease is about the owner that it is given. On others, they are the names of the locks that stand for the
 // permits, by their numbers, and at the end that of the lock which callers wait for.
 func (s *Semaphore) Locks(key string) []string {
-	if _, known := locker.As[backend.Capable](s.locker); known && !s.isApart() {
+	if s.whole.IsKnown() {
 		return []string{groupName(key)}
 	}
 	g := s.group(key)
@@ -89,27 +90,23 @@ var errSeveral = fmt.Errorf("the key of a semaphore has several holders: inspect
 // acquire acquires permits of key: one as a lock, if the store has groups, or else by a method of a Group.
 func (s *Semaphore) acquire(
 	ctx context.Context, op, key string,
-	one func(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error),
 	get func(g *slots.Group, ctx context.Context, n int, opts []locker.Option) (*slots.Held, error),
 	opts []locker.Option,
 ) (locker.Lease, error) {
 	if err := s.validate(key); err != nil {
 		return nil, &locker.Error{Op: op, Key: key, Err: err}
 	}
-	if !s.isApart() {
-		wants := &several.Permits{Name: groupName(key), N: s.n, Weight: s.weight}
-		lease, err := one(wants.With(ctx), wants.Name, opts...)
-		switch {
-		case err == nil:
+	if !s.whole.IsApart() {
+		e := &several.Entry{Name: groupName(key), Wants: backend.Group{N: s.n, Weight: s.weight}}
+		lease, err := s.whole.Acquire(ctx, op, key, e, opts, s.explain)
+		if err == nil {
 			fence := lease.Fence()
-			if numbers := wants.Numbers(fence); numbers != nil {
-				return &Permit{Lease: lease, key: key, fence: fence, numbers: numbers, settle: func() {}}, nil
-			}
-			slots.Release(ctx, lease) // it is a lock: nobody below knows of the group
-		case !errors.Is(err, errors.ErrUnsupported):
-			return nil, slots.About(op, key, err, s.explainGroup)
+			numbers, _ := e.Of(fence)
+			return &Permit{Lease: lease, key: key, fence: fence, numbers: numbers, settle: func() {}}, nil
 		}
-		s.apart.Store(true)
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return nil, err
+		}
 	}
 	held, err := get(s.group(key), several.ForLocks(ctx), s.weight, opts)
 	if err != nil {
@@ -122,21 +119,7 @@ func (s *Semaphore) acquire(
 	return p, nil
 }
 
-// isApart reports whether each permit is a lock of its own. What the store can do may be hidden by a middleware that
-// has no Unwrap, and one that makes other names of all may hide what a call asks for. So a call tells, and it is
-// remembered.
-func (s *Semaphore) isApart() bool {
-	of, known := locker.As[backend.Capable](s.locker)
-	return s.apart.Load() || known && !of.Capabilities().Groups
-}
-
 func groupName(key string) string { return slots.Name(key, several.PermitsOf) }
-
-// explainGroup returns the text of an error of a store that has groups: held describes a holder of permits, or the
-// first who waits for some.
-func (s *Semaphore) explainGroup(_ string, held *locker.HeldError) string {
-	return s.explain(held.Remaining == 0, held)
-}
 
 func (s *Semaphore) group(key string) *slots.Group {
 	return &slots.Group{
@@ -145,7 +128,8 @@ func (s *Semaphore) group(key string) *slots.Group {
 	}
 }
 
-// explain returns the text of an error: held describes a holder of a permit, or of the gate.
+// explain returns the text of an error: held describes a holder of a permit, or who waits in front, at the gate if
+// there is one.
 func (s *Semaphore) explain(gate bool, held *locker.HeldError) string {
 	switch {
 	case gate && s.n == 1:

@@ -7,7 +7,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/golocker/locker/backend"
 )
 
 // Call is what is known of a call that acquires several locks: whether it waits, and since when the store fails. Each
@@ -167,77 +170,110 @@ func Behind(ctx context.Context, key string) (places []string, spare int) {
 	return nil, 0
 }
 
-// Permits asks the Client below for permits of a group, and not for a lock; see backend.Group.
-type Permits struct {
+// Entry asks the Client below for an entry of a group, and not for a lock; see backend.Group.
+type Entry struct {
 	// Name is that of the group. Middleware may put something before or after it, and may acquire other locks with the
 	// same context.
 	Name string
 
-	N, Weight int
+	Wants backend.Group
 
 	mu      sync.Mutex
-	granted []grantedPermits
+	granted []granted
 }
 
-// grantedPermits is what a Client has acquired for the call.
-type grantedPermits struct {
+// granted is what a Client has acquired for the call.
+type granted struct {
 	fence   uint64
-	numbers []int
+	permits []int
 }
 
-// Granted records the numbers of permits that a Client has acquired with that fencing token.
-func (p *Permits) Granted(fence uint64, numbers []int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.granted = append(p.granted, grantedPermits{fence, numbers})
+// Granted records that a Client has acquired an entry with that fencing token, and with those permits.
+func (e *Entry) Granted(fence uint64, permits []int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.granted = append(e.granted, granted{fence, permits})
 }
 
-// Numbers returns the numbers of the permits whose lease has that fencing token. A middleware may acquire more than
-// once, also at the same time, and return one of the leases. If it has changed the token, they are those of the last
-// one. Numbers returns nil if there is none.
-func (p *Permits) Numbers(fence uint64) (numbers []int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, g := range p.granted {
-		if numbers = g.numbers; g.fence == fence {
+// Of returns the permits of the lease with that fencing token, and whether it is an entry of the group. A middleware
+// may acquire more than once, also at the same time, and return one of the leases. If it has changed the token, they
+// are those of the last one.
+func (e *Entry) Of(fence uint64) (permits []int, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, g := range e.granted {
+		if permits = g.permits; g.fence == fence {
 			break
 		}
 	}
-	return numbers
+	return permits, len(e.granted) > 0
 }
 
-type permitsKey struct{}
+type entryKey struct{}
 
 // With returns a context for the call.
-func (p *Permits) With(ctx context.Context) context.Context {
-	return context.WithValue(ctx, permitsKey{}, p)
+func (e *Entry) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, entryKey{}, e)
 }
 
-// PermitsOf is what the name of a group of permits has behind that of its key.
-const PermitsOf = "permits"
+// What the name of a group has behind that of its key.
+const (
+	PermitsOf = "permits"
+	LocksOf   = "rw" // readers and writers
+)
 
-// NamesPermits reports whether key is the name of a group of permits.
-func NamesPermits(key string) bool {
-	return strings.HasSuffix(key, "#"+PermitsOf) || strings.HasSuffix(key, "#:"+PermitsOf)
+// NamesGroup reports whether key is the name of a group of permits, or one of locks, as package slots makes them.
+func NamesGroup(key, of string) bool {
+	return strings.HasSuffix(key, "}#"+of) || strings.HasSuffix(key, "##"+of) || strings.HasSuffix(key, "##:"+of)
 }
 
-// ForLocks returns a context for calls that acquire locks, whatever permits the call asks for that ctx belongs to:
-// their names may have that of its group in them.
+// ForLocks returns a context for calls that acquire locks, whatever the call asks for that ctx belongs to: their names
+// may have that of its group in them.
 func ForLocks(ctx context.Context) context.Context {
-	if ctx.Value(permitsKey{}) == nil {
+	if ctx.Value(entryKey{}) == nil {
 		return ctx
 	}
-	return (*Permits)(nil).With(ctx)
+	return (*Entry)(nil).With(ctx)
 }
 
-// PermitsFrom returns the permits that a call with the context ctx asks for, or nil if key is that of a lock.
-func PermitsFrom(ctx context.Context, key string) *Permits {
-	p, _ := ctx.Value(permitsKey{}).(*Permits)
-	if p == nil || !strings.Contains(key, p.Name) {
+// EntryFrom returns what a call with the context ctx asks for, or nil if key is that of a lock.
+func EntryFrom(ctx context.Context, key string) *Entry {
+	e, _ := ctx.Value(entryKey{}).(*Entry)
+	if e == nil || !strings.Contains(key, e.Name) {
 		return nil
 	}
-	return p
+	return e
 }
+
+// Extension is what the holder of a lock of a group wants of a call of Extend beside more time: that it becomes a
+// shared one, or to know whether others wait. Only the Client below knows both. A middleware that forgets the context
+// of its caller makes it an ordinary call, which Heard tells.
+type Extension struct {
+	Share bool
+
+	heard, wanted atomic.Bool
+}
+
+type extensionKey struct{}
+
+// With returns a context for the call.
+func (x *Extension) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, extensionKey{}, x)
+}
+
+// ExtensionFrom returns the Extension of the call of Extend that ctx belongs to, or nil.
+func ExtensionFrom(ctx context.Context) *Extension {
+	x, _ := ctx.Value(extensionKey{}).(*Extension)
+	return x
+}
+
+// Hear records that the Client knows of it, and Want that others wait.
+func (x *Extension) Hear() { x.heard.Store(true) }
+func (x *Extension) Want() { x.wanted.Store(true) }
+
+// Heard reports whether the Client knows of it, and Wanted whether others wait.
+func (x *Extension) Heard() bool  { return x.heard.Load() }
+func (x *Extension) Wanted() bool { return x.wanted.Load() }
 
 // Partial has locks that a call needs only while it waits, or while it waits for more of them. What the caller has
 // asked for counts from when it has all.

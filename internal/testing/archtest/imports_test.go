@@ -21,7 +21,7 @@ var rules = map[string]struct {
 	"/internal/core/label":    {nil, "the root package imports it"},
 	"/internal/core/ending":   {nil, "the root package imports it"},
 	"/internal/core/validity": {nil, "the root package imports it"},
-	"/internal/core/several":  {nil, "the root package imports it"},
+	"/internal/core/several":  {[]string{module + "/backend"}, "the root package imports it"},
 	"/backend/cleanup":        {nil, "any store may import it"},
 	"/memory":                 {[]string{module}, "the in-process store needs no client"},
 	"/record":                 {[]string{module, module + "/internal/core/tick"}, "a Store brings its own client"},

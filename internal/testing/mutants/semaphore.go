@@ -2,14 +2,13 @@ package main
 
 // What is planted in semaphores, and in what they are made of.
 var semaphoreMutants = []mutant{
-	group("newcomers overtake those who wait", "e == nil && len(g.waiting) == 0", "e == nil"),
-	group("those who wait do not come before newcomers that wait", "	if len(g.waiting) == 0 {\n", "	if true {\n"),
+	group("newcomers overtake those who wait", "	if g.queues(req.Group) {\n", "	if false {\n"),
 	group("what is returned is handed to nobody", "	b.handOn(req.Key, g)\n	b.tidy(", "	b.tidy("),
 	group("what is returned is handed to one", "		w.tell(true)\n", "		w.tell(true)\n		break\n"),
 	group("who leaves hands nothing on", "	b.handOn(key, g)\n	return held\n", "	return held\n"),
-	group("a caller has permits beyond its limit", "range g.taken[:req.Group.N]", "range g.taken"),
-	group("a caller has a part of what it wants", "if len(permits) < req.Group.Weight {\n		return nil",
-		"if len(permits) == 0 {\n		return nil"),
+	group("a caller has permits beyond its limit", "range g.taken[:want.N]", "range g.taken"),
+	group("a caller has a part of what it wants", "case len(permits) < want.Weight ||",
+		"case len(permits) == 0 && want.Weight > 0 ||"),
 	group("permits are not kept after their release", "req.Keep > 0", "req.Keep < 0"),
 	group("permits outlast their TTL", "now.Add(req.TTL)}", "now.Add(2 * req.TTL)}"),
 	group("a request that is sent twice is granted twice", "e := g.entries[req.Token] // the request was sent twice",
@@ -23,7 +22,7 @@ var semaphoreMutants = []mutant{
 		[]patch{{"caller.go", "left -= g.req.Group.Weight", "left -= 0 * g.req.Group.Weight"}},
 		[]killer{test("semaphore", "TestHolderThatAsksAgain")}},
 	{"semaphore: a middleware without Unwrap hides the group",
-		[]patch{{"semaphore/semaphore.go", "s.apart.Load() || known", "s.apart.Load() || !known || known"}},
+		[]patch{{"internal/core/slots/whole.go", "w.apart.Load() || known", "w.apart.Load() || !known || known"}},
 		[]killer{test("semaphore", "TestGroupBehindAMiddlewareWithoutUnwrap")}},
 	permit("a permit is a lock of another key", "internal/core/slots/slots.go", `return "{" + key + "}#" + what`,
 		`return "{" + key + "}#" + string(what[0])`),
@@ -120,7 +119,8 @@ func permit(name, file, old, changed string) mutant {
 }
 
 func group(name, old, changed string) mutant {
-	return mutant{"memory: " + name, []patch{{"memory/group.go", old, changed}}, []killer{test("memory", "Permit|Group")}}
+	return mutant{"memory: " + name, []patch{{"memory/group.go", old, changed}},
+		[]killer{test("memory", "Permit|Group|Kind")}}
 }
 
 // permitModelled is a permit that the model of places has, too.

@@ -2,7 +2,7 @@ package main
 
 // wantedMutants are bugs in what holders learn of those that wait.
 var wantedMutants = []mutant{
-	wanted("a lease that has ended is wanted", "wanted.go", "l.err == nil && !w.is", "!w.is"),
+	wanted("a lease that has ended is wanted", "wanted.go", "l.err == nil && w != nil", "w != nil"),
 	wanted("the store is asked about a lease that has ended", "wanted.go", "l.wanted == nil && l.err == nil",
 		"l.wanted == nil"),
 	wanted("callers that wait already do not count", "keyqueue.go", "q != nil && (q.local == nil ||",

@@ -1,6 +1,7 @@
 // Package placestest has the stores on which packages semaphore and rwlock are tested in virtual time. A store has
-// groups of permits, or acquires some of several locks in one step, or one lock at a time, or has no queue either. The
-// first two tell their holders at once that others wait, the third one in its answers, and the last one never.
+// groups, or acquires some of several locks in one step, or one lock at a time, or has no queue either. The first and
+// the third tell their holders at once that others wait, the second and the fourth in their answers, and the last
+// never.
 package placestest
 
 import (
@@ -25,7 +26,7 @@ type World struct {
 	Calls   *Calls
 	Steps   bool // the store acquires some of several locks in one step
 	Queues  bool // the store serves waiting callers in the order of their arrival
-	Groups  bool // the store has groups of permits
+	Groups  bool // the store has groups, of permits and of readers and writers
 	Tells   bool // holders learn at once that others wait
 	Answers bool // holders learn that others wait by an Extend
 	store   backend.Backend
@@ -39,6 +40,8 @@ var kinds = []struct {
 }{
 	{"as a group", func(c *Calls) backend.Backend { return c },
 		World{Steps: true, Queues: true, Groups: true, Tells: true}},
+	{"as a group that answers", func(c *Calls) backend.Backend { return answering{c, c, c, c} },
+		World{Steps: true, Queues: true, Groups: true, Answers: true}},
 	{"in one step", func(c *Calls) backend.Backend { return apart{c} }, World{Steps: true, Queues: true, Tells: true}},
 	{"one by one", func(c *Calls) backend.Backend { return single{c, c, c, c} }, World{Queues: true, Answers: true}},
 	{"by polling", func(c *Calls) backend.Backend { return poller{c} }, World{}},
@@ -278,8 +281,29 @@ type apart struct{ *Calls }
 
 func (a apart) Capabilities() backend.Capabilities {
 	can := a.Calls.Capabilities()
-	can.Groups = false
+	can.Groups, can.Kinds = false, false
 	return can
+}
+
+// answering is a store with groups, whose answers tell that others wait.
+type answering struct {
+	backend.Backend
+	backend.Queuer
+	backend.Verifier
+	inspect.Inspector
+}
+
+func (a answering) Capabilities() backend.Capabilities {
+	can := a.Backend.(backend.Capable).Capabilities()
+	can.Some, can.AnswersWanted = false, true
+	return can
+}
+
+func (a answering) Extend(ctx context.Context, req backend.Request) error {
+	if req.Group != nil && req.Group.Kind != backend.Permit { // memory itself tells
+		return a.Backend.Extend(ctx, req)
+	}
+	return single(a).Extend(ctx, req)
 }
 
 // single is a store that acquires one lock at a time. Its answers tell that others wait.
@@ -292,7 +316,7 @@ type single struct {
 
 func (s single) Capabilities() backend.Capabilities {
 	can := s.Backend.(backend.Capable).Capabilities()
-	can.Some, can.Groups, can.AnswersWanted = false, false, true
+	can.Some, can.Groups, can.Kinds, can.AnswersWanted = false, false, false, true
 	return can
 }
 
@@ -312,26 +336,6 @@ type poller struct{ backend.Backend }
 
 func (p poller) Capabilities() backend.Capabilities {
 	can := p.Backend.(backend.Capable).Capabilities()
-	can.Some, can.Groups, can.Order = false, false, false
+	can.Some, can.Groups, can.Kinds, can.Order = false, false, false, false
 	return can
-}
-
-// Opaque is a middleware whose leases have no Unwrap.
-func Opaque(l locker.Locker) locker.Locker { return opaque{l} }
-
-type opaque struct{ locker.Locker }
-
-func (o opaque) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return hidden(o.Locker.Lock(ctx, key, opts...))
-}
-
-func (o opaque) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return hidden(o.Locker.TryLock(ctx, key, opts...))
-}
-
-func hidden(l locker.Lease, err error) (locker.Lease, error) {
-	if err != nil {
-		return nil, err
-	}
-	return struct{ locker.Lease }{l}, nil
 }

@@ -1,0 +1,68 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/internal/core/several"
+)
+
+// Whole acquires the places of a key together, as one entry of a group in the store; see backend.Group. Create one with
+// [NewWhole].
+type Whole struct {
+	locker locker.Locker
+	stated func(can backend.Capabilities) bool
+	apart  atomic.Bool // a call has found out that each place is a lock
+}
+
+// NewWhole returns a Whole for the groups of the Locker l, of whose store can states that it has them.
+func NewWhole(l locker.Locker, stated func(can backend.Capabilities) bool) *Whole {
+	return &Whole{locker: l, stated: stated}
+}
+
+// IsApart reports whether each place is a lock of its own. What the store can do may be hidden by a middleware that has
+// no Unwrap, and one that makes other names of all may hide what a call asks for. So a call tells, and it is
+// remembered.
+func (w *Whole) IsApart() bool {
+	of, known := locker.As[backend.Capable](w.locker)
+	return w.apart.Load() || known && !w.stated(of.Capabilities())
+}
+
+// IsKnown reports whether the store is known to have groups.
+func (w *Whole) IsKnown() bool {
+	_, known := locker.As[backend.Capable](w.locker)
+	return known && !w.IsApart()
+}
+
+// Acquire acquires e for a call of op, Lock or TryLock, that is about key. If nobody below knows of the group, the
+// error matches errors.ErrUnsupported. Others are of type *locker.Error, and say what explain returns, as in [Group].
+func (w *Whole) Acquire(
+	ctx context.Context, op, key string, e *several.Entry, opts []locker.Option,
+	explain func(waits bool, held *locker.HeldError) string,
+) (locker.Lease, error) {
+	acquire := w.locker.Lock
+	if op == "trylock" {
+		acquire = w.locker.TryLock
+	}
+	if call := several.CallFrom(ctx); call != nil {
+		ctx = Waits(ctx, call)
+	}
+	lease, err := acquire(e.With(ctx), e.Name, opts...)
+	if err == nil {
+		if _, ok := e.Of(lease.Fence()); ok {
+			return lease, nil
+		}
+		Release(ctx, lease) // it is a lock: nobody below knows of the group
+		err = errors.ErrUnsupported
+	}
+	if errors.Is(err, errors.ErrUnsupported) {
+		w.apart.Store(true)
+		return nil, err
+	}
+	return nil, About(op, key, err, func(_ string, held *locker.HeldError) string {
+		return explain(held.Remaining == 0, held) // who waits has nothing yet
+	})
+}
