@@ -84,7 +84,7 @@ var rwlockMutants = []mutant{
 		"x.Wanted() ||"),
 	readWrite("an upgraded entry is kept", "rwlock/lease.go", "	_ = own.Unlock(ctx) // if", "	// if"),
 	readWrite("an upgrade goes on without the entry", "rwlock/lease.go",
-		"l.rw.enterGroup(within, \"lock\"", "l.rw.enterGroup(ctx, \"lock\""),
+		"within, cancel := locker.WithLease(ctx, own)", "within, cancel := context.WithCancel(ctx)"),
 	readWrite("a downgrade of an entry that nobody has heard of holds", "rwlock/lease.go", "	case x.Heard():\n",
 		"	case x != nil:\n"),
 	readWrite("a downgrade that is not answered is forgotten", "grant.go", "	if !g.shares || time",
