@@ -11,7 +11,8 @@ type ManyAcquirer interface {
 	//   - It acquires either all that c asks for or nothing, in one atomic step. Nobody sees a part of them held.
 	//   - The grants are in the order of reqs, and nil for those that were not acquired.
 	//   - If a lock is held by another owner, the error is an *Error that names its key, if it is known.
-	//   - It does not overtake callers that wait for one of the locks: that lock counts as held.
+	//   - It does not overtake callers that wait for one of the locks: that lock counts as held. A store that states
+	//     [Capabilities].Look need not know who waits.
 	//   - If the error matches errors.ErrUnsupported, these locks cannot be acquired in one step, for example because
 	//     they are on different servers, or because somebody waits for one of them. Nothing was acquired then, and the
 	//     locks are acquired one after the other.

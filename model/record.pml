@@ -11,6 +11,9 @@
  * later. Replies may be late or lost. Clients give up, crash and stand still at any time. Time passes in ticks, at the
  * same speed for all: what a holder relies on is counted from before its write was sent.
  *
+ * With FOREIGN, the record has other locks, too, those of a group. Others write about them, and leave this lock as it is.
+ * So what is known of the lock counts by its nonce, and what is written expects the version of the record.
+ *
  * With CLOCK, all clients read one clock, as the processes of one machine do, and the record says when its length is
  * over on it. Whoever reads the record then takes the lock without watching. A restart of the machine, after which the
  * clock is another one, is not here: it ends all clients.
@@ -20,9 +23,10 @@
  *   ME       nobody relies on the lock while somebody else does
  *   TOK      a token is greater than those of all holders that began before
  *   CLEAN    what was given up, and perhaps undone, is not in the record, and does not come there
+ *   DEAD     whoever has known what the record says of the lock for its length, takes it, whatever others write
  *
  * Parameters: C clients of A attempts; L, the length in ticks; V writes that take effect; W writes of a client that
- * are under way, 1 or 2; SHORT, 1: extensions may ask for a tick only; CLOCK. The bugs to plant, each with -D and its
+ * are under way, 1 or 2; SHORT, 1: extensions may ask for a tick only; FOREIGN, how often others write; CLOCK. The bugs to plant, each with -D and its
  * name, are marked BUG.
  */
 #include "check.pml"
@@ -45,9 +49,14 @@
 #ifndef SHORT
 #define SHORT 0
 #endif
+#ifndef FOREIGN
+#define FOREIGN 0
+#endif
 
 /* The record. */
 byte version;                                          /* 0: there is none */
+byte nonce;                                            /* that of what is written about the lock */
+byte others;                                           /* how often others have written */
 byte owner;                                            /* the attempt that has the lock; 0: free */
 byte length;
 byte last;                                             /* the last token */
@@ -63,7 +72,9 @@ byte token[C];
 byte own[C];                                           /* the version of its record */
 byte over[C];                                          /* what its lock was written over */
 bool doubt[C];                                         /* that write may take effect yet */
-byte sees[C];                                          /* the version that it watches */
+byte sees[C];                                          /* the nonce that it watches */
+byte heard[C];                                         /* with FOREIGN: the nonce that it knows */
+byte knows[C];                                         /* and the ticks until it has known that for its length */
 bool seen[C];
 
 /* Ticks that are left. */
@@ -75,6 +86,7 @@ byte promise[C];                                       /* of the longest that it
 /* A read on its way. */
 byte get[C];                                           /* 1: sent; 2: the reply is on its way */
 byte gversion[C];
+byte gnonce[C];
 byte gowner[C];
 byte glength[C];
 byte glast[C];
@@ -108,6 +120,12 @@ byte i1;                                               /* scratch, 0 between ste
 #define END(i) (kind[i] == extension -> ends : due[i])
 #else
 #define END(i) due[i]
+#endif
+
+#ifdef FORGETS_OTHERS                                  /* BUG: who writes leaves out what it does not know */
+#define BLIND owner = 0; nonce = version;
+#else
+#define BLIND
 #endif
 
 #define SELF _pid
@@ -159,7 +177,7 @@ inline send(k, v, l, t) {
 /* A write that nobody waits for and that can have no effect is as if it had not been. So is a reply that was heard. */
 inline tidy() {
 	if
-	:: get[SELF] == 0 -> gversion[SELF] = 0; gowner[SELF] = 0; glength[SELF] = 0; glast[SELF] = 0; ago[SELF] = 0;
+	:: get[SELF] == 0 -> gversion[SELF] = 0; gnonce[SELF] = 0; gowner[SELF] = 0; glength[SELF] = 0; glast[SELF] = 0; ago[SELF] = 0;
 		gends[SELF] = 0
 	:: else
 	fi;
@@ -191,6 +209,7 @@ inline execute(i) {
 	if
 	:: expects[i] == version ->
 		writes++; version = VERSION(i); result[i] = 1; stored[i] = version;
+		nonce = version;
 		length = asksfor[i]; last = draws[i]; ends = END(i); owner = (kind[i] == free -> 0 : whose[i]);
 		printf("a write of %c is stored, version %d\n", NAME, version);
 		CHECK(kind[i] == free || !ended[whose[i]], CLEAN)
@@ -205,12 +224,24 @@ inline execute(i) {
 #define SINCE 0
 #endif
 
+#ifdef VERSION_SEEN                                    /* BUG: the length counts for the version */
+#define SEEN gversion[SELF]
+#elif defined(PLACE_SEEN)                              /* BUG: it counts for the lock, whatever is written about it */
+#define SEEN 1
+#else
+#define SEEN gnonce[SELF]
+#endif
+
 /* The reply to a read arrives. */
 inline hear() {
 	get[SELF] = 0;
 	if
-	:: !seen[SELF] || sees[SELF] != gversion[SELF] ->
-		seen[SELF] = true; sees[SELF] = gversion[SELF];
+	:: FOREIGN > 0 && (!seen[SELF] || heard[SELF] != gnonce[SELF]) -> heard[SELF] = gnonce[SELF]; knows[SELF] = glength[SELF]
+	:: else
+	fi;
+	if
+	:: !seen[SELF] || sees[SELF] != SEEN ->
+		seen[SELF] = true; sees[SELF] = SEEN;
 		count[SELF] = (glength[SELF] > SINCE -> glength[SELF] - SINCE : 0)
 	:: else
 	fi;
@@ -221,7 +252,7 @@ inline hear() {
 }
 #define HEARD (get[SELF] == 2)
 #define MINE  (gowner[SELF] == attempt[SELF])
-#define WATCHED (sees[SELF] == gversion[SELF] && seen[SELF] && count[SELF] == 0)
+#define WATCHED (sees[SELF] == SEEN && seen[SELF] && count[SELF] == 0)
 #define OPEN  (gowner[SELF] == 0 || WATCHED || CLOCKED && gends[SELF] == 0)
 #define ANSWERED (waits[SELF] > 0 && result[SLOT] > 0)
 
@@ -238,11 +269,18 @@ active [C] proctype Client()
 end:	do
 	/* What the store and the network do. */
 	:: d_step { get[SELF] == 1 ->
-		get[SELF] = 2; gversion[SELF] = version; gowner[SELF] = owner; glength[SELF] = length; glast[SELF] = last;
+		get[SELF] = 2; gversion[SELF] = version; gnonce[SELF] = nonce; gowner[SELF] = owner; glength[SELF] = length; glast[SELF] = last;
 		gends[SELF] = ends;
 		printf("%c reads version %d\n", NAME, version) }
 	:: d_step { sent[SELF*W] && writes < V -> execute(SELF*W) }
 	:: d_step { W > 1 && sent[SELF*W+W-1] && writes < V -> execute(SELF*W+W-1) }
+	:: d_step { SELF == 0 && others < FOREIGN && writes < V ->
+		others++; writes++; version = writes; printf("others write, version %d\n", version); BLIND
+		if
+		:: true
+		:: last++                                      /* they have acquired something */
+		fi;
+		tidy() }
 	:: d_step { waits[SELF] > 0 && result[SLOT] == 0 ->
 		result[SLOT] = 2; printf("a write of %c is refused for no reason\n", NAME) }
 
@@ -251,7 +289,7 @@ end:	do
 		i1 = 0;
 		do
 		:: i1 < C ->
-			tick(count[i1]); tick(ask[i1]); tick(valid[i1]); tick(promise[i1]); tick(gends[i1]); tick(due[i1*W]);
+			tick(count[i1]); tick(knows[i1]); tick(ask[i1]); tick(valid[i1]); tick(promise[i1]); tick(gends[i1]); tick(due[i1*W]);
 			if
 			:: W > 1 -> tick(due[i1*W+W-1])
 			:: else
@@ -271,7 +309,9 @@ end:	do
 		hear();
 		if
 		:: MINE -> begin(gversion[SELF])
-		:: else -> printf("%c finds the lock held, version %d\n", NAME, gversion[SELF])
+		:: else ->
+			CHECK(FOREIGN == 0 || heard[SELF] != gnonce[SELF] || knows[SELF] > 0 || doubt[SELF], DEAD);
+			printf("%c finds the lock held, version %d\n", NAME, gversion[SELF])
 		fi;
 		tidy() }
 	:: d_step { phase[SELF] == looks && HEARD && !MINE && OPEN && ROOM ->
@@ -299,7 +339,7 @@ end:	do
 #elif defined(UNDO_READS)                              /* BUG: it is undone only if it is there */
 		:: else -> phase[SELF] = asks
 #else
-		:: else -> phase[SELF] = undoes
+		:: else -> phase[SELF] = (FOREIGN > 0 -> asks : undoes)    /* others may have written over it already */
 #endif
 		fi;
 		tidy() }

@@ -358,6 +358,7 @@ records() {
   holds "2 clients x 1 attempt, 4 writes"                        $one
   holds "  3 writes, extensions by less"                         -DW=1 -DV=3 -DSHORT=1
   holds "  the clients have one clock"                           $one -DCLOCK
+  holds "  3 writes, and others write about other locks (also DEAD)" -DW=1 -DV=3 -DFOREIGN=1
 }
 
 recordBugs() {
@@ -372,6 +373,9 @@ recordBugs() {
   breaks "OWN_CONFLICT: its own success is another's lock"       CLEAN $one -DOWN_CONFLICT
   breaks "DELETES: a release deletes the record"                 TOK   $one -DDELETES
   breaks "FORGETS: a free record has no tokens"                  TOK   $one -DFORGETS
+  breaks "VERSION_SEEN: renewals of others count, too"           DEAD  $one -DFOREIGN=1 -DVERSION_SEEN
+  breaks "PLACE_SEEN: whatever is written, the same time counts" ME    $one -DFOREIGN=1 -DPLACE_SEEN
+  breaks "FORGETS_OTHERS: who writes leaves others out"          ME    $one -DFOREIGN=1 -DFORGETS_OTHERS
 }
 
 # ---- told.pml: the time of a store in a record ----------------------------------------------------------------------

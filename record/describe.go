@@ -1,6 +1,8 @@
 package record
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/golocker/locker/inspect"
@@ -19,6 +21,9 @@ type Description struct {
 // Describe reads the text of a record. It is for a [Store] that shows who has a lock, beside the text, in the columns
 // of a table or the fields of an object. The error matches locker.ErrForeignKey if a [Backend] would refuse the text.
 func Describe(text []byte) (Description, error) {
+	if knows(text, groupFormat) == nil {
+		return describeGroup(text)
+	}
 	c, err := parse(text)
 	switch {
 	case err != nil:
@@ -26,6 +31,11 @@ func Describe(text []byte) (Description, error) {
 	case c.State == free:
 		return Description{State: inspect.Free}, nil
 	}
+	return c.describe(), nil
+}
+
+// describe describes a lock that is taken.
+func (c *content) describe() Description {
 	d := Description{
 		State: inspect.Kept, Holder: c.Owner[:min(ownerPrefixLen, len(c.Owner))], Length: c.length(),
 		Age: time.Duration(c.Age) * time.Millisecond,
@@ -36,5 +46,18 @@ func Describe(text []byte) (Description, error) {
 			d.Holder = c.Label
 		}
 	}
-	return d, nil
+	return d
+}
+
+// describeGroup describes the lock of a group that is taken for the longest time, as if it were the only one.
+func describeGroup(text []byte) (Description, error) {
+	d := Description{State: inspect.Free}
+	_, locks, err := parseGroup(text)
+	for _, at := range slices.Sorted(maps.Keys(locks)) {
+		c := locks[at]
+		if one := c.describe(); one.Length > d.Length {
+			d = one
+		}
+	}
+	return d, err
 }

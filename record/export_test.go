@@ -1,6 +1,9 @@
 package record
 
-import "time"
+import (
+	"crypto/rand"
+	"time"
+)
 
 const (
 	MaxSightings = maxSightings
@@ -36,9 +39,7 @@ func Hints(b *Backend) int {
 
 // Saw notes that b has seen the record of a lock that is held, and returns since when it is known.
 func Saw(b *Backend, name string) time.Time {
-	e := entry{version: "1", content: content{State: held}}
-	b.seen.wrote(name, &e)
-	return e.since
+	return b.seen.saw(name, &content{State: held, Nonce: "1"})
 }
 
 // Patience returns for how long the last record of a lock with that TTL is watched.
@@ -47,11 +48,13 @@ func Patience(ttl time.Duration) time.Duration { return patience(ttl) }
 // Free returns the text of a record of a free lock.
 func Free(last uint64) string {
 	c := content{State: free, Last: last}
-	return string(c.seal())
+	c.renew(rand.Text())
+	return string(c.text())
 }
 
 // Text returns the text of a record of a lock that is held.
 func Text(owner string, token, last uint64, length time.Duration) string {
 	c := content{State: held, Owner: owner, Token: token, Last: last, Length: milliseconds(length)}
-	return string(c.seal())
+	c.renew(rand.Text())
+	return string(c.text())
 }

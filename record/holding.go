@@ -18,7 +18,14 @@ type holding struct {
 	mu   sync.Mutex
 	own  entry     // the owner's record, as it was written or read last
 	ends time.Time // the latest end of a TTL that was asked for; zero if that is not known
+
+	// released is what releases have written to the record of a group, which does not tell who has released a lock. It is
+	// guarded by the mu of the lane.
+	released []*content
 }
+
+// maxReleased is how many of them are remembered. The last ones are those that may not have been answered.
+const maxReleased = 16
 
 // holdingOf returns the holding of a request. One of a caller that has lost it has no record, which is read first.
 func holdingOf(req backend.Request) *holding {
@@ -37,7 +44,9 @@ func (h *holding) last() entry {
 func (h *holding) saw(own entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.own = own
+	if h.own = own; own.sheet != nil && own.sheet.group != nil {
+		h.own.sheet = nil // is that of others, too
+	}
 }
 
 // asks notes, before it is asked for, that the lock is to last until ends. It returns false if the time of the lock is
@@ -80,63 +89,97 @@ var errReleased = errors.New("released before")
 // their record does not tell whether it was executed.
 var errOthers = errors.New("others have had the lock since")
 
-// change replaces the owner's record by what next makes of it. If the record is another one, change reads it, and tries
-// again if it is the owner's: an earlier extension was stored, and its answer was lost.
+// renewal replaces what the record says of the owner's lock by what to makes of it: it extends or releases the lock. If
+// the record is another one, it is read, and the renewal tried again if the lock is the owner's: an earlier extension
+// was stored, and its answer was lost, or others have written about other locks of the group.
+type renewal struct {
+	*Backend
+	req  backend.Request
+	h    *holding
+	at   string
+	to   func(own entry) content
+	own  entry    // what the record was last known to say
+	next *content // what is to be written
+	sent *content // what was written last
+	done entry    // what is stored at the end
+	err  error
+
+	misses int    // how many times the lock was written, to end too early
+	missed string // the nonce of the last time
+}
+
+func (r *renewal) miss(found entry) {
+	if found.Nonce != r.missed {
+		r.misses, r.missed = r.misses+1, found.Nonce
+	}
+}
+
+// change carries out a renewal, and returns what is stored.
 func (b *Backend) change(
-	ctx context.Context, req backend.Request, h *holding, next func(own entry) content,
+	ctx context.Context, req backend.Request, h *holding, to func(own entry) content,
 ) (entry, error) {
-	name, own := b.nameOf(req.Key), h.last()
-	nonce, misses := "", 0
-	for n := 0; ; n++ {
-		if own.version != "" {
-			c := next(own)
-			c.Over = own.Over
-			written, err := b.write(ctx, name, own.version, &c, &own.content, misses)
-			switch {
-			case err == nil && b.covers(&written.content, written.length(), written.at):
-				return written, nil
-			case err == nil: // but others would take the lock too soon
-				own, misses = written, misses+1
-				continue
-			case !errors.Is(err, ErrConflict):
-				return entry{}, err
-			}
-			nonce = c.Nonce
+	p := b.placeOf(req.Key)
+	r := &renewal{Backend: b, req: req, h: h, at: p.at, to: to, own: h.last(), sent: &content{}}
+	err := b.run(ctx, p, r, r.own.sheet)
+	return r.done, err
+}
+
+func (r *renewal) ends(error) bool { return false }
+func (r *renewal) result() error   { return r.err }
+
+func (r *renewal) sends(s *sheet) {
+	r.sent = r.next
+	if s.group != nil && r.sent.State != held {
+		r.h.released = append(r.h.released[max(0, len(r.h.released)-maxReleased+1):], r.sent)
+	}
+}
+
+func (r *renewal) unread(err error) error {
+	if errors.Is(err, locker.ErrForeignKey) && r.own.State == kept {
+		return errReleased // and then somebody has taken the lock, whose end was too early
+	}
+	return notHeld(err)
+}
+
+// look implements edit.
+func (r *renewal) look(s *sheet, _ bool) []change {
+	found, nonce := s.entry(r.at), r.sent.Nonce
+	nonces := []string{nonce}
+	for _, c := range r.h.released {
+		nonces = append(nonces, c.Nonce)
+	}
+	follows, known := found.follows(nonces, &r.own)
+	r.err = nil
+	switch {
+	case r.own.State == kept && found.Owner != r.req.Token:
+		r.err = errReleased // and then somebody has taken the lock, whose end was too early
+	case found.is(nonce): // it is stored, also if its success was reported as a conflict
+		if r.covers(&found.content, found.length(), found.at) {
+			r.done = found
+			return nil
 		}
-		found, err := b.read(ctx, name)
-		follows, known := found.follows(nonce, own.Over)
-		switch {
-		case err != nil && !errors.Is(err, locker.ErrForeignKey):
-			return entry{}, err
-		case own.State == kept && (err != nil || found.Owner != req.Token):
-			return entry{}, errReleased // and then somebody has taken the lock, whose end was too early
-		case err == nil && found.is(nonce): // its success was reported as a conflict
-			if b.covers(&found.content, found.length(), found.at) {
-				return found, nil
-			}
-			own, misses = found, misses+1
-			continue
-		case err == nil && follows:
-			return entry{}, errReleased // the same, and others have had the lock since
-		case err == nil && found.State == kept && found.Owner == req.Token:
-			c := next(found) // it may have been released by a write whose answer was lost, or that could not be mended
-			if c.State != kept || b.covers(&found.content, c.length(), found.at) {
-				return entry{}, errReleased
-			}
-			misses++
-		case err == nil:
-			if err = found.owned(req); err != nil && nonce != "" && !known {
-				err = fmt.Errorf("%w: %w", errOthers, err)
-			}
+		r.miss(found) // others would take the lock too soon
+	case follows:
+		r.err = errReleased // and others have had the lock since
+	case found.State == kept && found.Owner == r.req.Token:
+		c := r.to(found) // it may have been released by a write whose answer was lost, or that could not be mended
+		if c.State != kept || r.covers(&found.content, c.length(), found.at) {
+			r.err = errReleased
+			return nil
 		}
-		if err != nil {
-			return entry{}, notHeld(err)
-		}
-		own = found
-		if err := pause(ctx, n); err != nil {
-			return entry{}, err
+		r.miss(found)
+	default:
+		if r.err = found.owned(r.req); r.err != nil && nonce != "" && !known {
+			r.err = fmt.Errorf("%w: %w", errOthers, r.err)
 		}
 	}
+	if r.err != nil {
+		return nil
+	}
+	next := r.to(found)
+	next.Over = found.Over
+	r.own, r.next = found, &next
+	return []change{{at: r.at, next: r.next, own: &r.own.content, misses: r.misses}}
 }
 
 // owned returns nil if the record is that of the request's owner, and otherwise says who has the lock.
@@ -213,7 +256,7 @@ func (b *Backend) Release(ctx context.Context, req backend.Request) error {
 	now := time.Now()
 	keepUntil, valid := now.Add(req.Keep), holdingOf(req).validAt(now)
 	err := b.release(bounded, req, keepUntil)
-	b.turns.of(b.nameOf(req.Key), func(t *turn) { t.freed = time.Now() })
+	b.turns.of(nameOf(b.prefix+req.Key), func(t *turn) { t.freed = time.Now() })
 	switch {
 	case valid && errors.Is(err, errOthers):
 		// Nobody could take the lock before this release was sent, but by force.
@@ -257,7 +300,7 @@ func (b *Backend) Verify(ctx context.Context, req backend.Request) error {
 	if c, ok := req.Private.(*claim); ok {
 		return c.verify(ctx)
 	}
-	found, err := b.read(ctx, b.nameOf(req.Key))
+	found, err := b.read(ctx, b.placeOf(req.Key))
 	if err == nil {
 		err = found.owned(req)
 	}

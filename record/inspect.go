@@ -46,7 +46,7 @@ func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 	}
 	var found entry
 	if err == nil {
-		found, err = b.read(ctx, b.nameOf(key))
+		found, err = b.read(ctx, b.placeOf(key))
 	}
 	switch {
 	case errors.Is(err, locker.ErrForeignKey):
@@ -90,32 +90,47 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	case c != nil:
 		return shown, c.undo(ctx, &c.over)
 	}
-	name := b.nameOf(key)
-	var was entry // whose record was to be replaced
-	nonce := ""
-	for n := 0; ; n++ {
-		found, err := b.read(ctx, name)
-		after, _ := found.follows(nonce, "")
-		switch {
-		case errors.Is(err, locker.ErrForeignKey):
-			return inspect.Inspection{State: inspect.Foreign}, err
-		case err != nil:
-			return inspect.Inspection{State: inspect.Unknown}, err
-		case found.is(nonce) || after:
-			return shown, nil // its success was reported as a conflict
-		case found.left() == 0 || !strings.HasPrefix(found.Owner, owner) || found.State == kept && owner != "",
-			n > 0 && found.Owner != was.Owner: // the lock has changed hands: the new owner keeps it
-			return inspection(&found), locker.ErrNotHeld
-		}
-		was, shown = found, inspection(&found)
-		taken := content{State: free, Last: found.Last, Over: found.Over}
-		_, err = b.write(ctx, name, found.version, &taken, nil, 0)
-		if !errors.Is(err, ErrConflict) {
-			return shown, err
-		}
-		nonce = taken.Nonce
-		if err := pause(ctx, n); err != nil {
-			return shown, err
-		}
+	p := b.placeOf(key)
+	f := &force{at: p.at, owner: owner, sent: &content{}}
+	err = b.run(ctx, p, f, nil)
+	return f.shown, err
+}
+
+// force releases a lock by force.
+type force struct {
+	at, owner string
+	was       entry    // what was to be replaced
+	next      *content // what is to be written
+	sent      *content // what was written last
+	shown     inspect.Inspection
+	err       error
+}
+
+func (f *force) sends(*sheet)    { f.sent = f.next }
+func (f *force) ends(error) bool { return false }
+func (f *force) result() error   { return f.err }
+
+func (f *force) unread(err error) error {
+	f.shown = inspect.Inspection{State: inspect.Unknown}
+	if errors.Is(err, locker.ErrForeignKey) {
+		f.shown.State = inspect.Foreign
 	}
+	return err
+}
+
+// look implements edit.
+func (f *force) look(s *sheet, _ bool) []change {
+	found, nonce := s.entry(f.at), f.sent.Nonce
+	after, _ := found.follows([]string{nonce}, &f.was)
+	switch {
+	case nonce != "" && (found.is(nonce) || after):
+		return nil // it is stored, also if its success was reported as a conflict
+	case found.left() == 0 || !strings.HasPrefix(found.Owner, f.owner) || found.State == kept && f.owner != "",
+		nonce != "" && found.Owner != f.was.Owner: // the lock has changed hands: the new owner keeps it
+		f.shown, f.err = inspection(&found), locker.ErrNotHeld
+		return nil
+	}
+	f.was, f.shown = found, inspection(&found)
+	f.next = &content{State: free, Last: found.Last, Over: found.Over}
+	return []change{{at: f.at, next: f.next}}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+
+	"github.com/golocker/locker/internal/core/placename"
 )
 
 // maxName is the length of the longest name of a record. Files have names of 255 bytes at most, and objects of
@@ -17,11 +19,18 @@ func plain(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
-// NameOf returns the name of the record of a lock's key, which begins with the prefix, if there is one, and has any
-// bytes. It is for tests of a [Store], which look for the record of a lock. A byte that is not plain becomes = and
-// two hexadecimal digits, so the name can be read. If it is too long, it becomes =s and the hash of the key. No two
-// keys have the same name.
+// NameOf returns the name of the record that has the lock of a key, which begins with the prefix, if there is one, and
+// has any bytes. It is for tests of a [Store], which look for the record of a lock. A byte that is not plain becomes =
+// and two hexadecimal digits, so the name can be read. If it is too long, it becomes =s and the hash of the key. No two
+// keys have the same name, unless they are of one group, which has the name of its first place.
 func NameOf(key string) string {
+	if first, _, ok := placename.Group(key); ok {
+		key = first
+	}
+	return nameOf(key)
+}
+
+func nameOf(key string) string {
 	var out strings.Builder
 	for i := range len(key) {
 		if c := key[i]; plain(c) {

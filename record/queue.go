@@ -15,20 +15,22 @@ import (
 func (b *Backend) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	first := req.Token
 	wait.EndWith(b.closing)
-	w := waiter{Backend: b, name: b.nameOf(req.Key), began: time.Now()}
+	w := waiter{
+		Backend: b, name: nameOf(b.prefix + req.Key), record: b.placeOf(req.Key).name, began: time.Now(),
+	}
 	defer w.unwatch()
 	if w.yields(ctx) {
 		wait.Held(nil)
 		if _, err := wait.Sleep(ctx, b.poll+b.poll/4, nil); err != nil {
 			return backend.Grant{}, err
 		}
-		b.seen.hint(w.name)
+		b.seen.hint(w.record)
 		w.looks = lastPause // it comes after those who have waited meanwhile
 	}
 	for {
 		sent := time.Now()
 		req.Fences = wait.Fences()
-		g, left, owner, err := b.acquire(ctx, req, wait.Limit(req.TTL))
+		g, left, owner, err := b.acquire(ctx, req, wait.Limit(req.TTL), w.age)
 		var held *locker.HeldError
 		switch {
 		case err == nil:
@@ -59,8 +61,11 @@ func (b *Backend) Queue(ctx context.Context, req backend.Request, wait backend.W
 // waiter is a call that waits for a lock.
 type waiter struct {
 	*Backend
-	name  string
-	began time.Time
+	name   string // stands for the lock
+	record string // has it
+	began  time.Time
+	age    time.Duration // how old what others have read of a group may be
+
 	looks int    // how many have found the lock held
 	owner string // that the last one has shown
 
@@ -93,7 +98,7 @@ func (w *waiter) watch() {
 	w.live, w.stop = func() bool { return false }, func() {}
 	if s, ok := w.store.(Watcher); ok {
 		w.news = make(chan bool, 1)
-		w.live, w.stop = s.Watch(w.name, func() {
+		w.live, w.stop = s.Watch(w.record, func() {
 			select {
 			case w.news <- false:
 			default: // it has not looked yet
@@ -116,9 +121,12 @@ func (w *waiter) sleep(ctx context.Context, wait backend.Wait, left time.Duratio
 		w.watch()
 	}
 	if w.live == nil || !w.live() {
-		_, err := wait.Sleep(ctx, w.pause(left), w.news)
+		pause := w.pause(left)
+		w.age = pause / 2
+		_, err := wait.Sleep(ctx, pause, w.news)
 		return err
 	}
+	w.age = 0
 	start := time.Now()
 	if !w.hasty {
 		w.looks = 1

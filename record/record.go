@@ -57,6 +57,13 @@
 // Client that waits makes up to 125 a minute by default, and 80 on average, for each key, and some 8 if it is told of
 // releases. While others take the lock again and again, it makes two more every two intervals.
 //
+// # Permits, readers and writers
+//
+// The locks that stand for the places of a key, of packages semaphore and rwlock, share a record: 64 of them, and their
+// gates. So to acquire some of them is one write, and what a process holds of a key is renewed by one. The names of the
+// locks say so, so it is true for whoever asks for one of them. A caller that waits for several looks at one record.
+// While several processes hold locks of one record, each of their writes takes a read before it.
+//
 // # Records
 //
 // The first acquisition of a key creates its record, which stays for good: a release writes that the lock is free. The
@@ -72,7 +79,6 @@ package record
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -134,6 +140,7 @@ type Backend struct {
 	clock  Clock // nil if the store has none
 	timing timing
 	seen   sightings
+	lanes  lanes
 	turns  turns
 	open   context.Context // ends when Close interrupts what is in progress
 	end    context.CancelFunc
@@ -148,7 +155,8 @@ type Backend struct {
 // least three seconds, and at most that of the call; see [Poll].
 func (b *Backend) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
-		Tokens: true, Blocks: true, Labels: true, CountsTime: b.clock != nil || b.timing.skew > 0, Look: b.poll,
+		Tokens: true, Blocks: true, Labels: true, CountsTime: b.clock != nil || b.timing.skew > 0, Some: true,
+		Look: b.poll,
 	}
 }
 
@@ -222,53 +230,7 @@ func (b *Backend) bounded(ctx context.Context, most time.Duration) (context.Cont
 	}
 }
 
-func (b *Backend) nameOf(key string) string { return NameOf(b.prefix + key) }
-
 func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavailable, err) }
-
-// read reads a record, and notes that it was seen.
-func (b *Backend) read(ctx context.Context, name string) (entry, error) {
-	ctx, tells := b.asks(ctx)
-	text, version, err := b.store.Get(ctx, name)
-	if err != nil {
-		return entry{}, unavailable(err)
-	}
-	e := entry{version: version, at: tells()}
-	if version == "" {
-		return e, nil
-	}
-	if e.content, err = parse(text); err == nil {
-		e.since = counts(&e.content, b.seen.saw(name, &e), e.at)
-	}
-	return e, err
-}
-
-// write stores what c says in the place of the record with the given version, which is empty if there is none. It
-// completes c. The error matches ErrConflict or locker.ErrUnavailable. In both cases the record may have been written,
-// or may be written later; see attempt. For own and misses, see stamp.
-func (b *Backend) write(
-	ctx context.Context, name, version string, c, own *content, misses int,
-) (entry, error) {
-	b.stamp(c, own, misses)
-	text := c.seal()
-	ctx, tells := b.asks(ctx)
-	var stored string
-	var err error
-	if version == "" {
-		stored, err = b.store.Create(ctx, name, text)
-	} else {
-		stored, err = b.store.Replace(ctx, name, version, text)
-	}
-	switch {
-	case err == nil:
-		e := entry{content: *c, version: stored, at: tells()}
-		b.seen.wrote(name, &e)
-		return e, nil
-	case errors.Is(err, ErrConflict):
-		return entry{}, ErrConflict
-	}
-	return entry{}, unavailable(err)
-}
 
 // pause waits before a change is tried again, the n-th time. The first time it does not wait.
 func pause(ctx context.Context, n int) error {

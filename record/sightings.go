@@ -2,19 +2,20 @@ package record
 
 import (
 	"container/list"
-	"context"
 	"sync"
 	"time"
 
 	"github.com/golocker/locker"
 )
 
-// entry is a record that was read or written.
+// entry is what a record that was read or written says about a lock.
 type entry struct {
 	content
-	version string    // empty: there is no record
+	version string    // of the record; empty: there is none
 	since   time.Time // from when the length counts for this process; see sightings
 	at      instant   // what time it was then, or later
+	issued  uint64    // the last token of its group, if it has one
+	sheet   *sheet    // what the record says beside
 }
 
 // patience returns for how long a record must have been known before its lock counts as free. Its owner relies on it
@@ -30,17 +31,15 @@ func (e *entry) left() time.Duration {
 	return max(0, patience(e.length())-time.Since(e.since))
 }
 
-// adopt writes a record that keeps others from the lock again, with the clock of this process, if it has another one or
-// none, and returns what is stored then. So those who look once need not watch it either: the first of them writes from
-// when it counts. The owner finds a record of its own, and goes on from there.
-func (b *Backend) adopt(ctx context.Context, name string, found entry) entry {
+// adopts returns what is to be written about a lock that others have, if the clock of this process is to be in the
+// place of another one, or of none; or nil. So those who look once need not watch the lock either: the first of them
+// writes from when it counts. The owner finds a record of its own, and goes on from there.
+func (b *Backend) adopts(found *entry) *content {
 	if at := b.now(); at.id != "" && at.id != found.Clock {
 		c := found.content
-		if written, err := b.write(ctx, name, found.version, &c, nil, 0); err == nil {
-			return written
-		}
+		return &c
 	}
-	return found
+	return nil
 }
 
 // watched returns for how long this process has known what e says, if the time of a record counts from then. It is 0 if
@@ -90,24 +89,24 @@ const (
 type sightings struct {
 	mu    sync.Mutex
 	taken recent[sighting]
-	hints recent[entry] // free records that this process has written
+	hints recent[*sheet] // free records that this process has written
 }
 
 // sighting is the first sight of a record that keeps others from the lock.
 type sighting struct {
-	version string
-	since   time.Time
-	looked  time.Time // for the last time
+	nonce  string
+	since  time.Time
+	looked time.Time // for the last time
 }
 
 // saw notes that a reply has shown a record, or has said that this process has written it, and returns since when the
-// version is known. Call it when the reply has arrived. If the record is free, it returns the zero value.
-func (s *sightings) saw(name string, e *entry) (since time.Time) {
+// nonce is known. Call it when the reply has arrived. If the lock is free, it returns the zero value.
+func (s *sightings) saw(name string, c *content) (since time.Time) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hints.drop(name)
-	if !e.taken() {
+	if !c.taken() {
 		s.taken.drop(name)
 		return time.Time{}
 	}
@@ -119,8 +118,8 @@ func (s *sightings) saw(name string, e *entry) (since time.Time) {
 		}
 		seen = s.taken.add(name)
 	}
-	if seen.version != e.version {
-		seen.version, seen.since = e.version, now
+	if seen.nonce != c.Nonce {
+		seen.nonce, seen.since = c.Nonce, now
 	}
 	seen.looked = now
 	return seen.since
@@ -137,11 +136,10 @@ func (s *sightings) forget(now time.Time) {
 	}
 }
 
-// wrote notes that this process has written a record. If it is free, the next acquisition need not read it. Claims of
-// ticks always read.
-func (s *sightings) wrote(name string, e *entry) {
-	e.since = s.saw(name, e)
-	if e.taken() || e.Ticks != "" {
+// wrote notes that this process has written a record of one lock. If it is free, the next acquisition need not read it.
+// Claims of ticks always read.
+func (s *sightings) wrote(record *sheet) {
+	if !record.alone() || record.locks[""].Ticks != "" {
 		return
 	}
 	s.mu.Lock()
@@ -150,20 +148,20 @@ func (s *sightings) wrote(name string, e *entry) {
 		oldest, _ := s.hints.oldest()
 		s.hints.drop(oldest)
 	}
-	*s.hints.add(name) = *e
+	*s.hints.add(record.name) = record
 }
 
-// hint returns the free record that this process has written, if nothing else was seen since. It returns it once:
-// whoever gets it is about to replace it. A wrong hint costs a request.
-func (s *sightings) hint(name string) (entry, bool) {
+// hint returns the free record that this process has written, if nothing else was seen since, or nil. It returns it
+// once: whoever gets it is about to replace it. A wrong hint costs a request.
+func (s *sightings) hint(name string) *sheet {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.hints.use(name)
+	r := s.hints.use(name)
 	s.hints.drop(name)
-	if e == nil {
-		return entry{}, false
+	if r == nil {
+		return nil
 	}
-	return *e, true
+	return *r
 }
 
 // recent has values by name, in the order in which they were used. The zero value is ready for use.

@@ -39,8 +39,8 @@ var ErrConflict = errors.New("the record is not the expected one")
 //     backup, no second system beside the first. See the package about what a deleted record means.
 //
 // A name has 1 to 200 bytes, which are lower-case letters, digits, "-", "_" and "=". So it is also good for stores that
-// ignore case, and for files. A text is JSON in UTF-8, of less than 1 KiB, and not empty. A Store may return it with
-// other spaces, or with its members in another order.
+// ignore case, and for files. A text is JSON in UTF-8, of less than 32 KiB, and not empty. That of one lock has less
+// than 1 KiB. A Store may return it with other spaces, or with its members in another order.
 //
 // All methods may be called concurrently. If a Store is also an io.Closer, it is closed together with its Backend.
 // Package recordtest checks these rules, as far as a test can.

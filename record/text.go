@@ -2,11 +2,9 @@ package record
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -87,20 +85,6 @@ func (c *content) before() string {
 	return strings.TrimSuffix(strings.Join(all[:min(maxOver, len(all))], ","), ",")
 }
 
-// follows reports whether the lock of one of the last owners was written over the record with that nonce. known is
-// false if another one may have been as well, because more owners have followed than the record tells of. since is the
-// Over of the record that the lock would have been written over.
-func (c *content) follows(nonce, since string) (follows, known bool) {
-	all := strings.Split(c.Over, ",")
-	for _, n := range all {
-		if n != "" && strings.HasPrefix(nonce, n) {
-			return true, true
-		}
-	}
-	oldest, _, _ := strings.Cut(since, ",")
-	return false, len(all) < maxOver || slices.Contains(all, oldest)
-}
-
 // taken reports whether the record keeps others from the lock, for its length.
 func (c *content) taken() bool { return c.State == held || c.State == kept }
 
@@ -117,31 +101,47 @@ const nonceLen = 26
 // is reports whether c is the record with that nonce, or stands for it.
 func (c *content) is(nonce string) bool { return nonce != "" && strings.HasPrefix(c.Nonce, nonce) }
 
-// seal completes c, and returns its text. c.Nonce is that of the record that it is to stand for, or empty.
-func (c *content) seal() []byte {
-	c.Format, c.Nonce = format, c.Nonce[:min(nonceLen, len(c.Nonce))]+rand.Text()
+// renew gives c a nonce. If it has one already, that is of the record that it is to stand for.
+func (c *content) renew(nonce string) { c.Nonce = c.Nonce[:min(nonceLen, len(c.Nonce))] + nonce }
+
+// text returns the text of a record that has one lock.
+func (c *content) text() []byte {
+	c.Format = format
+	return encode(c)
+}
+
+// encode returns what consists of texts and numbers as JSON.
+func encode(what any) []byte {
 	var text bytes.Buffer
 	to := json.NewEncoder(&text)
 	to.SetEscapeHTML(false) // which makes six bytes of one
-	_ = to.Encode(c)        // texts and numbers: never fails
+	_ = to.Encode(what)     // never fails
 	return bytes.TrimSpace(text.Bytes())
 }
 
-// parse is the reverse of seal. The error matches locker.ErrForeignKey.
+// knows returns an error that matches locker.ErrForeignKey if a text is not of the given format.
+func knows(text []byte, format int) error {
+	var head struct {
+		Format int `json:"locker"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil || head.Format == 0 {
+		return fmt.Errorf("%w: the record has another text than those of this library", locker.ErrForeignKey)
+	}
+	if head.Format != format {
+		return fmt.Errorf("%w: the record has format %d, and this version of the library knows format %d for that key: use "+
+			"the one that has written it", locker.ErrForeignKey, head.Format, format)
+	}
+	return nil
+}
+
+// parse is the reverse of text. The error matches locker.ErrForeignKey.
 func parse(text []byte) (content, error) {
 	var c content
 	foreign := func(why string, args ...any) (content, error) {
 		return content{}, fmt.Errorf("%w: "+why, append([]any{locker.ErrForeignKey}, args...)...)
 	}
-	var head struct {
-		Format int `json:"locker"`
-	}
-	if err := json.Unmarshal(text, &head); err != nil || head.Format == 0 {
-		return foreign("the record has another text than those of this library")
-	}
-	if head.Format != format {
-		return foreign("the record has format %d, and this version of the library knows format %d: use the one that has "+
-			"written it", head.Format, format)
+	if err := knows(text, format); err != nil {
+		return content{}, err
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -150,6 +150,14 @@ func parse(text []byte) (content, error) {
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return foreign("the record has something after its text")
+	}
+	return c, c.check()
+}
+
+// check returns an error that matches locker.ErrForeignKey if a record cannot say that of a lock.
+func (c *content) check() error {
+	foreign := func(why string, args ...any) error {
+		return fmt.Errorf("%w: "+why, append([]any{locker.ErrForeignKey}, args...)...)
 	}
 	ticks, ok := ticksOf(c.Ticks)
 	switch {
@@ -160,7 +168,7 @@ func parse(text []byte) (content, error) {
 	case c.Last > maxToken:
 		return foreign("the record has the token %d, and tokens end at 2⁵³", c.Last)
 	case c.State == free:
-		return c, nil
+		return nil
 	case !c.taken():
 		return foreign("the record has the unknown state %q", c.State)
 	case c.Owner == "" || c.Token == 0 || c.Token > c.Last:
@@ -170,5 +178,5 @@ func parse(text []byte) (content, error) {
 	case (c.Clock == "") != (c.Ends == 0) || c.Ends < 0 || c.Ends > maxEnds:
 		return foreign("the record ends at %d ms of the clock %q", c.Ends, c.Clock)
 	}
-	return c, nil
+	return nil
 }

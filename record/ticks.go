@@ -95,7 +95,7 @@ func textOf(all []claimed) string {
 // minutes have one, and others one for each second of the minute, so that there is room for a tick each second.
 func (b *Backend) tickNameOf(job string, at time.Time) string {
 	const suffix = "=t" // not hexadecimal
-	name := b.nameOf(job)
+	name := nameOf(b.prefix + job)
 	if len(name)+len(suffix)+len("59") > maxName {
 		name = hashed(b.prefix + job)
 	}
@@ -125,7 +125,7 @@ func asked(ctx context.Context, req backend.Request) (*tick.Tick, error) {
 
 // readTicks reads the record of a job's ticks.
 func (b *Backend) readTicks(ctx context.Context, name string) (entry, []claimed, error) {
-	found, err := b.read(ctx, name)
+	found, err := b.read(ctx, place{name: name})
 	if err != nil {
 		return entry{}, nil, err
 	}
@@ -229,7 +229,7 @@ func (c *claim) write(ctx context.Context, found entry, all []claimed) (entry, e
 	}
 	c.doubt, c.over = true, found
 	text := content{State: free, Label: c.label, Last: c.last, Ticks: textOf(all)}
-	written, err := c.Backend.write(ctx, c.name, found.version, &text, nil, 0)
+	written, err := c.Backend.replace(ctx, &found, &text)
 	if err == nil {
 		c.doubt = false
 	}
@@ -247,7 +247,7 @@ func (c *claim) undo(ctx context.Context, over *entry) error {
 		}
 		all = slices.DeleteFunc(all, func(t claimed) bool { return t.mark == c.mark })
 		instead := content{State: free, Label: label, Last: max(over.Last, c.last, 1), Ticks: textOf(all)}
-		_, err := c.Backend.write(ctx, c.name, over.version, &instead, nil, 0)
+		_, err := c.Backend.replace(ctx, over, &instead)
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}

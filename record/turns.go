@@ -2,6 +2,7 @@ package record
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"sync"
@@ -97,7 +98,8 @@ func (w *waiter) sign(ctx context.Context) {
 	ctx, cancel := w.bounded(ctx, w.poll)
 	defer cancel()
 	c := content{State: free, Last: 1}
-	if text := c.seal(); version == "" {
+	c.renew(rand.Text())
+	if text := c.text(); version == "" {
 		version, err = w.store.Create(ctx, signOf(w.name), text)
 	} else {
 		version, err = w.store.Replace(ctx, signOf(w.name), version, text)

@@ -283,7 +283,9 @@ func nothingHasNoVersion(t testing.TB, open opener) {
 func textsComeBack(t testing.TB, open opener) {
 	cs := clients(t, open, 2)
 	version := ""
-	for i, owner := range []string{strings.Repeat("x", 440), "a", `"quoted", büro 3 \ <b>` + strings.Repeat("x", 400)} {
+	for i, owner := range []string{
+		strings.Repeat("x", 440), "a", `"quoted", büro 3 \ <b>` + strings.Repeat("x", 400), strings.Repeat("long", 4000),
+	} {
 		next := text(owner, i)
 		version = cs[i%2].writes("k", version, next)
 		cs[i%2].wants("after a write", "k", next, version)

@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/core/ending"
 	"github.com/golocker/locker/internal/core/label"
+	"github.com/golocker/locker/internal/core/placename"
 	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -87,19 +88,8 @@ func (h *Held) Wait() {
 	}
 }
 
-// Name returns the name of a lock that belongs to key. All names of a key have the same hash slot of a Redis Cluster,
-// and no two keys have a name in common.
-func Name(key, what string) string {
-	if _, after, found := strings.Cut(key, "{"); found {
-		if tag, _, found := strings.Cut(after, "}"); found && tag != "" { // Redis Cluster hashes only the tag
-			return key + "##" + what
-		}
-	}
-	if strings.HasPrefix(key, "}") { // the tag below would be empty, so that the whole name is hashed
-		return "{#}" + key + "##:" + what
-	}
-	return "{" + key + "}#" + what
-}
+// Name returns the name of a lock that belongs to key; see placename.Of.
+func Name(key, what string) string { return placename.Of(key, what) }
 
 // Names returns the names of n locks that belong to key, numbered from 0.
 func Names(key string, n int) []string {

@@ -5,13 +5,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/record"
 )
 
@@ -154,17 +154,13 @@ func (s *Store) Requests() map[string]int {
 	return all
 }
 
-// Taken lists the names of the records whose locks are taken, and were written less than their length ago.
+// Taken lists the names of the records with locks that are taken, and were written less than their length ago.
 func (s *Store) Taken() (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, r := range s.records {
-		var lock struct {
-			State  string `json:"state"`
-			Length int64  `json:"length_ms"`
-		}
-		err := json.Unmarshal(r.text, &lock)
-		if err != nil || lock.State != "free" && time.Since(r.at) < time.Duration(lock.Length)*time.Millisecond {
+		d, err := record.Describe(r.text)
+		if err != nil || d.State != inspect.Free && time.Since(r.at) < d.Length {
 			names = append(names, name)
 		}
 	}

@@ -1,0 +1,49 @@
+// Package placename has the names of locks that stand for the places of a key, as packages semaphore and rwlock have
+// them. The names alone say which locks belong together. So whoever asks for one of them, also by itself, as an
+// operator does, means the same lock, and no two programs can disagree.
+package placename
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Of returns the name of a lock that belongs to key. All names of a key have the same hash slot of a Redis Cluster, and
+// no two keys have a name in common. what is a number, "gate" or "intent", perhaps behind "rw".
+func Of(key, what string) string {
+	if _, after, found := strings.Cut(key, "{"); found {
+		if tag, _, found := strings.Cut(after, "}"); found && tag != "" { // Redis Cluster hashes only the tag
+			return key + "##" + what
+		}
+	}
+	if strings.HasPrefix(key, "}") { // the tag below would be empty, so that the whole name is hashed
+		return "{#}" + key + "##:" + what
+	}
+	return "{" + key + "}#" + what
+}
+
+// Block is how many places a group has at most, beside its gates. A key with more has several groups.
+const Block = 64
+
+// Group returns the name of the first place of the group that a lock belongs to, and what the lock is in there. ok is
+// false if the name is not one of Of. Something may be put before all names of a key, but not after them.
+func Group(name string) (first, member string, ok bool) {
+	at := strings.LastIndexByte(name, '#')
+	if at < 1 || name[at-1] != '#' && name[at-1] != '}' {
+		return "", "", false
+	}
+	front, what := name[:at+1], name[at+1:]
+	for _, part := range []string{":", "rw"} {
+		if rest, found := strings.CutPrefix(what, part); found {
+			front, what = front+part, rest
+		}
+	}
+	if what == "gate" || what == "intent" {
+		return front + "0", what, true
+	}
+	n, err := strconv.ParseUint(what, 10, 16)
+	if err != nil || what != strconv.FormatUint(n, 10) {
+		return "", "", false
+	}
+	return front + strconv.FormatUint(n-n%Block, 10), what, true
+}

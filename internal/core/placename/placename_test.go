@@ -1,0 +1,38 @@
+package placename
+
+import (
+	"strconv"
+	"testing"
+)
+
+func TestNamesOfAKeyAreAGroup(t *testing.T) {
+	seen := map[string]string{}
+	for _, key := range []string{"k", "{k}", "a{k}b", "}k", "", "k#", "{k}#0", "{k}#rw0", "k#rw", "{}k", "{k}##1", ":", "}:"} {
+		for _, kind := range []string{"", "rw"} {
+			group, _, ok := Group(Of(key, kind+"gate"))
+			if !ok || seen[group] != "" {
+				t.Errorf("key %q, kind %q: expected a group of its own, seen %q of %q", key, kind, group, seen[group])
+			}
+			seen[group] = key
+			for n := range 3 * Block {
+				what := kind + strconv.Itoa(n)
+				first, member, ok := Group("app:" + Of(key, what))
+				want := "app:" + Of(key, kind+strconv.Itoa(n-n%Block))
+				if !ok || first != want || member != strconv.Itoa(n) {
+					t.Errorf("%q of key %q: expected it in group %q, seen %q, %q", what, key, want, first, member)
+				}
+			}
+		}
+	}
+}
+
+func TestOtherNamesAreNoGroup(t *testing.T) {
+	for _, name := range []string{
+		"", "k", "#", "#1", "k#1", "{tenant}:x", "{k}#", "{k}#01", "{k}#-1", "{k}#1:eu", "{k}#gates", "{k}#70000", "{k}#rw",
+		"k##a", "{k}#+1",
+	} {
+		if first, member, ok := Group(name); ok {
+			t.Errorf("%q: expected no group, seen %q, %q", name, first, member)
+		}
+	}
+}
