@@ -146,8 +146,14 @@ func (a *attempt) keys() []string {
 	return all
 }
 
-func (a *attempt) result() error          { return a.err }
 func (a *attempt) unread(err error) error { return err }
+
+func (a *attempt) result() error {
+	if a.grants != nil {
+		a.doubt = false
+	}
+	return a.err
+}
 
 func (a *attempt) sends(s *sheet) {
 	if !a.adopts {
@@ -165,9 +171,6 @@ func (a *attempt) ends(err error) bool {
 // look implements edit.
 func (a *attempt) look(s *sheet, fresh bool) []change {
 	a.grants, a.err, a.adopts = nil, nil, false
-	if a.doubt && fresh && s.version != a.over.version {
-		a.doubt = false
-	}
 	found := make([]entry, len(a.reqs))
 	var own []int
 	stored := true
@@ -178,7 +181,15 @@ func (a *attempt) look(s *sheet, fresh bool) []change {
 			stored = stored && len(a.locks) > 0 && e.is(a.locks[i].Nonce) && a.covers(&e.content, e.length(), e.at)
 		}
 	}
+	// Who has its locks is in doubt until it is told so: it may yet have to wait for what others write.
+	part := len(own) > 0 && len(own) < len(a.wrote())
+	if a.doubt && fresh && s.version != a.over.version && len(own) == 0 {
+		a.doubt = false
+	}
 	switch {
+	case part: // some were released by force, and the others are undone
+		a.err = errForced
+		return nil
 	case len(own) > 0 && stored:
 		a.granted(found, own)
 		return nil
@@ -199,6 +210,8 @@ func (a *attempt) look(s *sheet, fresh bool) []change {
 	}
 	return a.refused(fresh)
 }
+
+var errForced = fmt.Errorf("%w: some of the locks were released by force at once", locker.ErrUnavailable)
 
 // wrote returns the numbers of the locks that were written last.
 func (a *attempt) wrote() (numbers []int) {
@@ -303,7 +316,6 @@ func errTokens(last uint64) error {
 // granted makes the attempt succeed.
 func (a *attempt) granted(found []entry, numbers []int) {
 	a.grants = make([]*backend.Grant, len(a.reqs))
-	a.doubt = false
 	for _, i := range numbers {
 		e := found[i]
 		h := &holding{since: a.start, ends: a.start.Add(a.reqs[i].TTL)}

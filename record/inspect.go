@@ -121,6 +121,7 @@ func (f *force) unread(err error) error {
 // look implements edit.
 func (f *force) look(s *sheet, _ bool) []change {
 	found, nonce := s.entry(f.at), f.sent.Nonce
+	f.err = nil
 	after, _ := found.follows([]string{nonce}, &f.was)
 	switch {
 	case nonce != "" && (found.is(nonce) || after):

@@ -197,7 +197,7 @@ func (b *Backend) lead(ctx context.Context, l *lane, self *rider, name string, d
 		fresh, l.others = true, l.version != "" && s.version != l.version
 		l.knows(s)
 	}
-	batch, changes := l.look(self, s, fresh)
+	batch, changes := b.look(l, self, s, fresh)
 	if len(changes) == 0 {
 		return
 	}
@@ -239,10 +239,13 @@ func (b *Backend) lead(ctx context.Context, l *lane, self *rider, name string, d
 
 // look lets the members look at the record, and returns what they want to write. Each sees what those before it want to
 // write, too. Nobody is told anything because of that, because it may not come to be. Call with mu held.
-func (l *lane) look(self *rider, s *sheet, fresh bool) (batch []*rider, changes []change) {
+func (b *Backend) look(l *lane, self *rider, s *sheet, fresh bool) (batch []*rider, changes []change) {
 	view := s
 	for _, m := range slices.Clone(l.members) {
 		wants := m.look(view, fresh)
+		for _, c := range wants { // an edit of the same lock, by one of those behind, goes on from its end
+			b.stamp(c.next, c.own, c.misses)
+		}
 		switch {
 		case len(wants) > 0:
 			batch, changes = append(batch, m), append(changes, wants...)

@@ -99,8 +99,9 @@ func follow(
 	return time.Since(began)
 }
 
-// isHeld reports whether the lock of a Lease is held. Those who wait for it need not look.
+// isHeld reports whether the lock of a Lease is held. Those who wait for it need not look. If there are several, one of
+// the others may have become free.
 func isHeld(lease *coordinationv1.Lease) bool {
 	d, err := record.Describe(textOf(lease))
-	return err == nil && d.State == inspect.Held
+	return err == nil && d.State == inspect.Held && !d.Group
 }

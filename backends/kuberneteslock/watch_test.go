@@ -113,6 +113,30 @@ func TestWatchesBeginAgain(t *testing.T) {
 	}
 }
 
+// Who waits for a permit is told that one is free, although another owner has another one.
+func TestWatchTellsOfOneOfSeveralLocks(t *testing.T) {
+	t.Parallel()
+	s := kubetest.Start(t)
+	one, two := held(t, s, "{k}#1"), held(t, s, "{k}#2")
+	store := open(t, s)
+	defer store.Close()
+	hints := make(chan struct{}, 10)
+	live, stop := store.Watch(record.NameOf(prefix+"{k}#1"), func() { hints <- struct{}{} })
+	for !live() {
+		<-time.After(time.Millisecond)
+	}
+	<-hints // it has begun
+	unlock(t, one)
+	select {
+	case <-hints:
+	case <-time.After(time.Minute):
+		t.Error("nothing has told of the release")
+	}
+	unlock(t, two)
+	stop()
+	until(s, 0)
+}
+
 // docs/backends/kubernetes.md says what a waiter costs.
 func TestRequestsOfAWaiter(t *testing.T) {
 	t.Parallel()

@@ -30,7 +30,7 @@ var recordMutants = []mutant{
 			{"record/acquire.go", "		case found.version == u.over.version:\n			any = true\n", ""}},
 		[]killer{test("record", "TestLateWritesLeaveNothing"), modelled("record", "-DW=1", "-DV=4", "-DUNDO_READS")}},
 	{"record: an attempt that was refused is not in doubt",
-		[]patch{{"record/acquire.go", "if a.doubt && fresh && s.version != a.over.version {", "if a.doubt && fresh {"}},
+		[]patch{{"record/acquire.go", "fresh && s.version != a.over.version &&", "fresh &&"}},
 		[]killer{test("record", "TestNothingIsLeftUnderFaults")}},
 	{"record: its own success is a conflict", []patch{{"record/acquire.go",
 		"e.State == held && e.Owner == req.Token {\n			own", "e.State == held && e.Owner == req.Token[:0] {\n			own"}},
