@@ -16,10 +16,6 @@ type Description struct {
 	// Length is for how long the record keeps others from the lock, and Age how long the owner had the lock when the
 	// record was written. Age is zero in the record of an acquisition, and Length if the lock is free.
 	Length, Age time.Duration
-
-	// Group is true of the record of a group. It describes the lock that is taken for the longest time. Others may have
-	// become free although that one is held.
-	Group bool
 }
 
 // Describe reads the text of a record. It is for a [Store] that shows who has a lock, beside the text, in the columns
@@ -63,6 +59,5 @@ func describeGroup(text []byte) (Description, error) {
 			d = one
 		}
 	}
-	d.Group = err == nil
 	return d, err
 }

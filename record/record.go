@@ -15,8 +15,7 @@
 //
 // No server counts the TTL. A process takes the lock of another one when it has known the other's last record for the
 // whole TTL, 1 % and 2 ms, counted from when it first read the record. So a lock becomes free to those who watch it: at
-// most that time after the later of the holder's last renewal and their own first look, and one look of [Poll] later,
-// or ten if they are told of releases and not of renewals; see [Watcher].
+// most that time after the later of the holder's last renewal and their own first look, and one look of [Poll] later.
 //
 // If the processes of a Store have one [Clock], nobody needs to watch: a lock is free when its length is over on that
 // clock. After a restart of the machine, the length counts from the first attempt of anybody to take the lock.
@@ -42,10 +41,11 @@
 // # Waiting
 //
 // There is no queue. Each Client that waits looks at intervals, see [Poll], and the first one whose request arrives
-// after a release gets the lock. If the Store is a [Watcher], it tells them of releases, and they look once in ten
-// intervals. Clients that want a lock all the time take turns of a few intervals each: one that has waited for four,
-// and sees others take the lock again and again, writes a sign, a record of its own, and who has had the lock for an
-// interval and takes it again at once looks for signs. Those who wait for the same lock should have the same [Poll].
+// after a release gets the lock. If the Store is a [Watcher], it tells them of changes, and if there are none,
+// they look once in ten intervals. Clients that want a lock all the time take turns of a few intervals each: one that
+// has waited for four, and sees others take the lock again and again, writes a sign, a record of its own, and who has
+// had the lock for an interval and takes it again at once looks for signs. Those who wait for the same lock should have
+// the same [Poll].
 //
 // The callers of one Client wait in the order of their arrival, in one queue that looks for all of them, and hand the
 // lock over to each other without the store, for up to 50 ms and as long as the last of them holds it.
@@ -54,8 +54,9 @@
 //
 // An acquisition takes two, a read and a write, or only the write if this Backend was the last one to release the
 // lock, and a read more once in an interval by Lock. A renewal takes one, three times in a TTL, and a release one. A
-// Client that waits makes up to 125 a minute by default, and 80 on average, for each key, and some 8 if it is told of
-// releases. While others take the lock again and again, it makes two more every two intervals.
+// Client that waits makes up to 125 a minute by default, and 80 on average, for each key, and some 18 if it is
+// told of changes, while the lock is held with a TTL of ten seconds. While others take the lock again and again, it
+// makes two more every two intervals.
 //
 // # Permits, readers and writers
 //

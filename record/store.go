@@ -100,10 +100,9 @@ type ServerClock interface {
 type Watcher interface {
 	// Watch calls changed when the record of that name may have changed, whoever has changed it. It also calls changed
 	// when it begins to learn of changes, and each time that it does so again after an interruption, because changes may
-	// have been missed. It need not call it for a change after which another owner has the lock, unless the record is one
-	// of a group; see [Describe]. If it does not, waiters may learn of a holder's last renewal ten pauses later, and count
-	// the time of one that has crashed from then, unless the store has a clock. A call that is late, missing, doubled or
-	// wrong costs time or a request. changed does not block.
+	// have been missed. Renewals are changes, too: waiters count the time of a holder that has crashed from when they saw
+	// the last one, unless the store has a clock. A call that is late, missing, doubled or wrong costs time or a request.
+	// changed does not block.
 	//
 	// live reports whether changes are being learned of. If not, waiters look as on other stores, so a Store that cannot
 	// watch at the moment, or has enough watches, returns functions that do nothing. Watch, live and stop do not wait for

@@ -85,7 +85,7 @@ func TestWaitersAreTold(t *testing.T) {
 	}
 }
 
-// A waiter looks seldom if it is told of changes. A Store that does not tell of renewals saves it the looks at them.
+// A waiter looks seldom if it is told of changes: after each renewal.
 func TestLooksOfThoseWhoWatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		open        func(t *testing.T, s *recordstore.Store) record.Store
@@ -93,9 +93,6 @@ func TestLooksOfThoseWhoWatch(t *testing.T) {
 	}{
 		"a watch": {
 			func(t *testing.T, s *recordstore.Store) record.Store { return watched(t, s, nil)() }, 1_000, 1_200,
-		},
-		"without renewals": {
-			func(t *testing.T, s *recordstore.Store) record.Store { return watched(t, s, never)() }, 360, 720,
 		},
 		"no watch": {func(t *testing.T, s *recordstore.Store) record.Store { return s }, 4_000, 6_000},
 	} {

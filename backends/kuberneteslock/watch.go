@@ -6,12 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-
-	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/record"
 )
 
 // watcher is what a client for Leases may also be. client-go's LeaseInterface is one.
@@ -88,20 +84,10 @@ func follow(
 	defer alive.Store(false)
 	changed()
 	for e := range events.ResultChan() {
-		lease, ok := e.Object.(*coordinationv1.Lease)
-		if !ok {
+		if e.Type == watch.Error {
 			break
 		}
-		if e.Type == watch.Deleted || !isHeld(lease) {
-			changed()
-		}
+		changed()
 	}
 	return time.Since(began)
-}
-
-// isHeld reports whether the lock of a Lease is held. Those who wait for it need not look. If there are several, one of
-// the others may have become free.
-func isHeld(lease *coordinationv1.Lease) bool {
-	d, err := record.Describe(textOf(lease))
-	return err == nil && d.State == inspect.Held && !d.Group
 }
