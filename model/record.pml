@@ -11,8 +11,8 @@
  * later. Replies may be late or lost. Clients give up, crash and stand still at any time. Time passes in ticks, at the
  * same speed for all: what a holder relies on is counted from before its write was sent.
  *
- * With FOREIGN, the record has other locks, too, those of a group. Others write about them, and leave this lock as it is.
- * So what is known of the lock counts by its nonce, and what is written expects the version of the record.
+ * With FOREIGN, the record has other locks, too, those of a group. Others write about them, and leave this lock as it
+ * is. So what is known of the lock counts by its nonce, and what is written expects the version of the record.
  *
  * With CLOCK, all clients read one clock, as the processes of one machine do, and the record says when its length is
  * over on it. Whoever reads the record then takes the lock without watching. A restart of the machine, after which the
@@ -26,8 +26,8 @@
  *   DEAD     whoever has known what the record says of the lock for its length, takes it, whatever others write
  *
  * Parameters: C clients of A attempts; L, the length in ticks; V writes that take effect; W writes of a client that
- * are under way, 1 or 2; SHORT, 1: extensions may ask for a tick only; FOREIGN, how often others write; CLOCK. The bugs to plant, each with -D and its
- * name, are marked BUG.
+ * are under way, 1 or 2; SHORT, 1: extensions may ask for a tick only; FOREIGN, how often others write; CLOCK. The bugs
+ * to plant, each with -D and its name, are marked BUG.
  */
 #include "check.pml"
 
@@ -177,8 +177,8 @@ inline send(k, v, l, t) {
 /* A write that nobody waits for and that can have no effect is as if it had not been. So is a reply that was heard. */
 inline tidy() {
 	if
-	:: get[SELF] == 0 -> gversion[SELF] = 0; gnonce[SELF] = 0; gowner[SELF] = 0; glength[SELF] = 0; glast[SELF] = 0; ago[SELF] = 0;
-		gends[SELF] = 0
+	:: get[SELF] == 0 -> gversion[SELF] = 0; gnonce[SELF] = 0; gowner[SELF] = 0; glength[SELF] = 0; glast[SELF] = 0;
+		ago[SELF] = 0; gends[SELF] = 0
 	:: else
 	fi;
 	i1 = 0;
@@ -236,7 +236,8 @@ inline execute(i) {
 inline hear() {
 	get[SELF] = 0;
 	if
-	:: FOREIGN > 0 && (!seen[SELF] || heard[SELF] != gnonce[SELF]) -> heard[SELF] = gnonce[SELF]; knows[SELF] = glength[SELF]
+	:: FOREIGN > 0 && (!seen[SELF] || heard[SELF] != gnonce[SELF]) ->
+		heard[SELF] = gnonce[SELF]; knows[SELF] = glength[SELF]
 	:: else
 	fi;
 	if
@@ -269,7 +270,8 @@ active [C] proctype Client()
 end:	do
 	/* What the store and the network do. */
 	:: d_step { get[SELF] == 1 ->
-		get[SELF] = 2; gversion[SELF] = version; gnonce[SELF] = nonce; gowner[SELF] = owner; glength[SELF] = length; glast[SELF] = last;
+		get[SELF] = 2; gversion[SELF] = version; gnonce[SELF] = nonce; gowner[SELF] = owner; glength[SELF] = length;
+		glast[SELF] = last;
 		gends[SELF] = ends;
 		printf("%c reads version %d\n", NAME, version) }
 	:: d_step { sent[SELF*W] && writes < V -> execute(SELF*W) }
@@ -289,7 +291,8 @@ end:	do
 		i1 = 0;
 		do
 		:: i1 < C ->
-			tick(count[i1]); tick(knows[i1]); tick(ask[i1]); tick(valid[i1]); tick(promise[i1]); tick(gends[i1]); tick(due[i1*W]);
+			tick(count[i1]); tick(knows[i1]); tick(ask[i1]); tick(valid[i1]); tick(promise[i1]); tick(gends[i1]);
+			tick(due[i1*W]);
 			if
 			:: W > 1 -> tick(due[i1*W+W-1])
 			:: else

@@ -2,8 +2,6 @@ package record_test
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,32 +13,41 @@ import (
 	"github.com/golocker/locker/semaphore"
 )
 
-// counting counts the requests of one process.
+// counting counts the requests of one process, and for how many units DynamoDB bills: a read has one for each 4 KiB of
+// the item, and a write one for each KiB.
 type counting struct {
 	service
-	reads, writes atomic.Int64
+	reads, writes         atomic.Int64
+	readUnits, writeUnits atomic.Int64
 }
 
-func (c *counting) Get(ctx context.Context, name string) ([]byte, string, error) {
+func (c *counting) Get(ctx context.Context, name string) (text []byte, version string, err error) {
 	c.reads.Add(1)
-	return c.service.Get(ctx, name)
+	text, version, err = c.service.Get(ctx, name)
+	c.readUnits.Add(max(1, (int64(len(text))+4095)/4096))
+	return text, version, err
 }
 
 func (c *counting) Create(ctx context.Context, name string, text []byte) (string, error) {
-	c.writes.Add(1)
+	c.writesText(text)
 	return c.service.Create(ctx, name, text)
 }
 
 func (c *counting) Replace(ctx context.Context, name, version string, text []byte) (string, error) {
-	c.writes.Add(1)
+	c.writesText(text)
 	return c.service.Replace(ctx, name, version, text)
+}
+
+func (c *counting) writesText(text []byte) {
+	c.writes.Add(1)
+	c.writeUnits.Add((int64(len(text)) + 1023) / 1024)
 }
 
 // What an hour costs in a store that tells its time, as rows of the table in docs/backends/README.md:
 //
 //	go test -run TestCostsOfAnHour -v ./record
 //
-// A million reads cost $0.40 in S3 and $0.125 in DynamoDB, and as many writes $5 and $0.625.
+// A million reads cost $0.40 in S3, and as many units of them $0.125 in DynamoDB, and writes $5 and $0.625.
 func TestCostsOfAnHour(t *testing.T) {
 	type call = func(t *testing.T, l *locker.Client)
 	plain := func(l *locker.Client) locker.Locker { return l }
@@ -88,38 +95,42 @@ func TestCostsOfAnHour(t *testing.T) {
 	}
 	for _, kind := range []struct {
 		name   string
-		others call // what other processes do
+		n      int  // of other processes
+		others call // what each of them does
 		call   call
 		reads  int64 // at most
 		writes int64 // at most
 	}{
-		{"a lock is held, TTL 10s", nil, holds(plain), 1, 1100},
-		{"a lock is held, TTL 1m", nil, holds(plain, locker.TTL(time.Minute)), 1, 185},
-		{"a lock is held, TTL 10m", nil, holds(plain, locker.TTL(10*time.Minute)), 1, 20},
-		{"one of 10 permits is held", nil, holds(permits), 1, 1100},
-		{"a shared lock is held", nil, holds(shared), 1, 1100},
-		{"an exclusive lock is held", nil, holds(exclusive), 1, 1100},
-		{"a wait for a lock", holds(plain, long...), waits(plain), 5200, 1},
-		{"a wait for one of 10 permits", func(t *testing.T, l *locker.Client) {
-			for range 10 {
-				holds(permits, long...)(t, l)
+		{"a lock is held, TTL 10s", 0, nil, holds(plain), 1, 1100},
+		{"a lock is held, TTL 1m", 0, nil, holds(plain, locker.TTL(time.Minute)), 1, 185},
+		{"a lock is held, TTL 10m", 0, nil, holds(plain, locker.TTL(10*time.Minute)), 1, 20},
+		{"four locks of LockAll are held", 0, nil, func(t *testing.T, l *locker.Client) {
+			if _, err := locker.TryLockAll(t.Context(), l, []string{"{k}:1", "{k}:2", "{k}:3", "{k}:4"}); err != nil {
+				t.Error(err)
 			}
-		}, waits(permits), 9000, 1100},
-		{"a wait for a shared lock", holds(exclusive, long...), waits(shared), 12500, 1100},
-		{"a wait for an exclusive lock", holds(shared, long...), waits(exclusive), 5200, 1100},
-		{"a lock, 100 times", nil, cycles(plain), 1, 201},
-		{"a permit, 100 times", nil, cycles(permits), 1, 201},
-		{"a shared lock, 100 times", nil, cycles(shared), 1, 201},
-		{"an exclusive lock, 100 times", nil, cycles(exclusive), 1, 201},
-		{"60 ticks are run", nil, runs(0, ticks.Ran), 120, 60},
-		{"60 ticks are run elsewhere", func(t *testing.T, l *locker.Client) {
+		}, 4, 4400},
+		{"one of 10 permits is held", 0, nil, holds(permits), 1, 1100},
+		{"one of 10 permits is held, beside 3 others", 3, holds(permits), holds(permits), 1300, 1300},
+		{"a shared lock is held", 0, nil, holds(shared), 1, 1100},
+		{"a shared lock is held, beside 3 others", 3, holds(shared), holds(shared), 1300, 1300},
+		{"an exclusive lock is held", 0, nil, holds(exclusive), 1, 1100},
+		{"a wait for a lock", 1, holds(plain, long...), waits(plain), 5200, 1},
+		{"a wait for one of 10 permits", 10, holds(permits, long...), waits(permits), 9000, 1100},
+		{"a wait for a shared lock", 1, holds(exclusive, long...), waits(shared), 12500, 1100},
+		{"a wait for an exclusive lock", 1, holds(shared, long...), waits(exclusive), 5200, 1100},
+		{"a lock, 100 times", 0, nil, cycles(plain), 1, 201},
+		{"a permit, 100 times", 0, nil, cycles(permits), 1, 201},
+		{"a shared lock, 100 times", 0, nil, cycles(shared), 1, 201},
+		{"an exclusive lock, 100 times", 0, nil, cycles(exclusive), 1, 201},
+		{"60 ticks are run", 0, nil, runs(0, ticks.Ran), 120, 60},
+		{"60 ticks are run elsewhere", 1, func(t *testing.T, l *locker.Client) {
 			go runs(0, ticks.Ran)(t, l)
 		}, runs(5*time.Second, ticks.Elsewhere), 60 * 8, 0},
 	} {
 		inBubble(t, func(t *testing.T, s *recordstore.Store) {
 			s.Latency = 5 * time.Millisecond
 			one := service{s, func() time.Duration { return 0 }, nil}
-			if kind.others != nil {
+			for range kind.n {
 				kind.others(t, client(t, one))
 			}
 			counts := &counting{service: one}
@@ -128,12 +139,9 @@ func TestCostsOfAnHour(t *testing.T) {
 			kind.call(t, l)
 			time.Sleep(time.Until(end))
 			reads, writes := counts.reads.Load(), counts.writes.Load()
-			row := []string{kind.name, fmt.Sprint(reads), fmt.Sprint(writes)}
-			for _, price := range [][2]float64{{0.40, 5}, {0.125, 0.625}} {
-				dollars := (float64(reads)*price[0] + float64(writes)*price[1]) / 1e6
-				row = append(row, fmt.Sprintf("%.5f", dollars))
-			}
-			t.Logf("| %s |", strings.Join(row, " | "))
+			s3 := (float64(reads)*0.40 + float64(writes)*5) / 1e6
+			dynamo := (float64(counts.readUnits.Load())*0.125 + float64(counts.writeUnits.Load())*0.625) / 1e6
+			t.Logf("| %s | %d | %d | %.5f | %.5f |", kind.name, reads, writes, s3, dynamo)
 			if reads > kind.reads || writes > kind.writes {
 				t.Errorf("%s: more than %d reads and %d writes", kind.name, kind.reads, kind.writes)
 			}

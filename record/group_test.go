@@ -166,9 +166,12 @@ func (s slow) Replace(ctx context.Context, name, version string, text []byte) (s
 // No lease is lost because others renew theirs in the same record.
 func TestFortyHoldersOfOneGroup(t *testing.T) {
 	for name, tt := range map[string]struct {
-		ttl  time.Duration
-		slow bool
-	}{"many writes": {10 * time.Second, false}, "one write a second": {5 * time.Minute, true}} {
+		ttl, lasts time.Duration
+		slow       bool
+	}{
+		"many writes":        {10 * time.Second, 3 * time.Minute, false},
+		"one write a second": {5 * time.Minute, 20 * time.Minute, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *recordstore.Store) {
 				s.Latency = 10 * time.Millisecond
@@ -192,7 +195,12 @@ func TestFortyHoldersOfOneGroup(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 				}
-				time.Sleep(20 * time.Minute)
+				since := requestsOf(s)
+				_, _ = since()
+				time.Sleep(tt.lasts)
+				reads, writes := since()
+				hours := tt.lasts.Hours() * 40
+				t.Logf("each reads %.0f times an hour, and writes %.0f times", float64(reads)/hours, float64(writes)/hours)
 				for _, l := range leases {
 					if err := l.Err(); err != nil {
 						t.Errorf("after a while: %v", err)

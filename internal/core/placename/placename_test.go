@@ -7,7 +7,9 @@ import (
 
 func TestNamesOfAKeyAreAGroup(t *testing.T) {
 	seen := map[string]string{}
-	for _, key := range []string{"k", "{k}", "a{k}b", "}k", "", "k#", "{k}#0", "{k}#rw0", "k#rw", "{}k", "{k}##1", ":", "}:"} {
+	for _, key := range []string{
+		"k", "{k}", "a{k}b", "}k", "", "k#", "{k}#0", "{k}#rw0", "k#rw", "{}k", "{k}##1", ":", "}:",
+	} {
 		for _, kind := range []string{"", "rw"} {
 			group, _, ok := Group(Of(key, kind+"gate"))
 			if !ok || seen[group] != "" {
