@@ -49,6 +49,12 @@ func (l *lease) Fence() uint64 { return l.fence }
 // lease.
 func (l *lease) TTL() time.Duration { return l.grant.currentTTL() }
 
+// Granted returns the block of tokens of the grant, and the label. Package audit looks for it in the same way.
+func (l *lease) Granted() (first uint64, tokens int, label string) {
+	req := &l.grant.req
+	return req.Fence, max(1, req.Fences), req.Label
+}
+
 func (l *lease) Done() <-chan struct{} {
 	l.grant.mu.Lock()
 	defer l.grant.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/core/label"
 	"github.com/golocker/locker/internal/redis/servers"
+	"github.com/golocker/locker/middleware/audit"
 	"github.com/golocker/locker/middleware/logging"
 	"github.com/golocker/locker/middleware/retry"
 	"github.com/golocker/locker/single"
@@ -44,6 +46,10 @@ type Config struct {
 	// Log is the level from which on locks are logged: "debug", "info" or "warn". See package middleware/logging.
 	// Empty: they are not.
 	Log string `yaml:"log,omitempty" json:"log,omitempty"`
+	// Audit is the path of a file for an audit log. See package middleware/audit. Empty: there is none.
+	Audit string `yaml:"audit,omitempty" json:"audit,omitempty"`
+	// AuditHashKeys writes hashes into the audit log instead of keys.
+	AuditHashKeys bool `yaml:"audit_hash_keys,omitempty" json:"audit_hash_keys,omitempty"`
 	// Tracing traces and measures locks, by the middleware that [RegisterTracing] was given. False: they are not.
 	Tracing bool `yaml:"tracing,omitempty" json:"tracing,omitempty"`
 	// Retry says how operations are retried that failed because of the store. See package middleware/retry. Nil: they
@@ -128,6 +134,9 @@ func (c *Config) check(report Report) {
 	}
 	if _, ok := levels[c.Log]; c.Log != "" && !ok {
 		report("log", unknown("level", c.Log, levelNames))
+	}
+	if c.AuditHashKeys && c.Audit == "" {
+		report("audit_hash_keys", errors.New("has no effect without audit"))
 	}
 	if c.Tracing && newTracing == nil {
 		report("tracing", errNoTracing)
@@ -357,12 +366,19 @@ func elements(c *Config, k *kind) string {
 type Opened struct {
 	locker.Locker // with all middleware
 	client        *locker.Client
+	log           *audit.Log // nil if there is none
 	inProcess     bool
 }
 
 // Close implements io.Closer. If the store does not answer, it takes up to the timeout of the configuration, 5 s by
 // default, and a second more. It does not release locks: see [locker.Client.Close].
-func (o *Opened) Close() error { return o.client.Close() }
+func (o *Opened) Close() error {
+	err := o.client.Close()
+	if o.log != nil {
+		err = errors.Join(err, o.log.Close())
+	}
+	return err
+}
 
 // Unwrap lets [locker.As] find the optional interfaces behind o.
 func (o *Opened) Unwrap() locker.Locker { return o.Locker }
@@ -398,8 +414,15 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 	if err := own.readFiles(k); err != nil {
 		return nil, err
 	}
+	log, err := own.openAudit()
+	if err != nil {
+		return nil, err
+	}
 	client, err := k.Open(ctx, own, own.prefix())
 	if err != nil {
+		if log != nil {
+			_ = log.Close()
+		}
 		return nil, err
 	}
 	opts = slices.Clip(opts)
@@ -415,7 +438,48 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 	if own.NoLocalHandover {
 		opts = append(opts, locker.NoLocalHandover())
 	}
-	return &Opened{own.wrap(client, opts), client, k.InProcess}, nil
+	var l locker.Locker = client
+	if log != nil {
+		l = log.Middleware(own.store(k))(l)
+	}
+	return &Opened{own.wrap(l, opts), client, log, k.InProcess}, nil
+}
+
+// openAudit opens the audit log, or returns nil if there is none.
+func (c *Config) openAudit() (*audit.Log, error) {
+	if c.Audit == "" {
+		return nil, nil
+	}
+	var opts []audit.Option
+	if c.AuditHashKeys {
+		opts = append(opts, audit.HashKeys())
+	}
+	log, err := audit.Open(c.Audit, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("config: audit: %w", err)
+	}
+	return log, nil
+}
+
+// store names the store for audit logs: the same for all programs that share its locks, and without secrets. What only
+// this machine or this process knows under that name has it in the name.
+func (c *Config) store(k *kind) string {
+	var at Location
+	if k.Format != nil {
+		at = k.Format(c.clone())
+	}
+	name := fmt.Sprintf("%s://%s%s?prefix=%s", k.name, at.Host, at.Path, url.QueryEscape(c.prefix()))
+	local := at.Host == "" || slices.ContainsFunc(strings.Split(at.Host, ","), func(host string) bool {
+		return strings.HasPrefix(host, "localhost") || strings.HasPrefix(host, "127.") || strings.HasPrefix(host, "[::1]")
+	})
+	switch {
+	case k.InProcess:
+		name += "#" + label.Default
+	case local:
+		host, _ := os.Hostname()
+		name += "#" + host
+	}
+	return name
 }
 
 // opening returns a copy of c in which the settings of the backend have the credentials and the logger of c.

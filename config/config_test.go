@@ -139,9 +139,11 @@ func TestTheDocumentationNamesEverySetting(t *testing.T) {
 // What messages list as known. All of these lists are here, so that a new setting changes one file of tests.
 const (
 	// fieldsOfAll are the fields of a file.
-	fieldsOfAll = "backend, prefix, ttl, patience, label, no_local_handover, log, tracing, retry, redis, redlock"
+	fieldsOfAll = "backend, prefix, ttl, patience, label, no_local_handover, log, audit, audit_hash_keys, tracing, " +
+		"retry, redis, redlock"
 	// parametersOfAll are the parameters that a URL of any backend may have.
-	parametersOfAll = "prefix, ttl, patience, label, no_local_handover, log, tracing, retry_for, retry_base_delay, " +
+	parametersOfAll = "prefix, ttl, patience, label, no_local_handover, log, audit, audit_hash_keys, tracing, " +
+		"retry_for, retry_base_delay, " +
 		"retry_max_delay, retry_per_second, retry_on_held, retry"
 	parametersOfRedis   = parametersOfAll + ", driver, password_file, db, timeout, guard, replicas, replicas_timeout"
 	parametersOfRedlock = parametersOfAll + ", budget, guard, driver, password_file, db, timeout"
@@ -159,7 +161,8 @@ func TestPaths(t *testing.T) {
 	one := []string{"db", "timeout", "guard"}
 	sentinel := []string{"sentinel", "sentinel.master", "sentinel.addrs", "sentinel.username", "sentinel.password",
 		"sentinel.password_file"}
-	want := []string{"backend", "prefix", "ttl", "patience", "label", "no_local_handover", "log", "tracing", "retry.for",
+	want := []string{"backend", "prefix", "ttl", "patience", "label", "no_local_handover", "log",
+		"audit", "audit_hash_keys", "tracing", "retry.for",
 		"retry.base_delay", "retry.max_delay", "retry.per_second", "retry.on_held", "retry",
 		"redlock.budget", "redlock.nodes"}
 	for path, names := range map[string][]string{

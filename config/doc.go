@@ -53,6 +53,8 @@
 //	budget         how long one operation waits for a majority; 1s if not given; for redlock and redlocks
 //	log            debug, info or warn: lowest level of log messages, see package middleware/logging; also warns of
 //	               settings of the servers that weaken a promise, see single.Logger
+//	audit          path of a file for an audit log, see package middleware/audit
+//	audit_hash_keys    true: hashes of keys instead of keys in the audit log
 //	tracing        true or false: whether locks are traced and measured, if the program imports config/tracing
 //	retry          true or false: whether operations that failed because of the store are retried
 //	retry_for      for how long; 1m if not given. This and the next parameters switch retry on, unless retry=false
@@ -79,6 +81,8 @@
 //	label: orders             # names the holders of locks; host and process ID without it
 //	no_local_handover: true   # the store hands over locks within the process, too
 //	log: info                 # debug, info or warn; locks are not logged without it
+//	audit: /var/log/orders/locks.jsonl   # an audit log; none without it
+//	audit_hash_keys: false    # hashes of keys instead of keys in it
 //	tracing: true             # if the program imports config/tracing
 //	retry:                    # retry: {} is with all defaults
 //	  for: 1m
@@ -127,6 +131,7 @@
 //	LOCKER_URL                      replaces the whole file; the variables below override it
 //	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX  LOCKER_PATIENCE  LOCKER_LABEL  LOCKER_LOG
 //	LOCKER_NO_LOCAL_HANDOVER (true or false)  LOCKER_TRACING (true or false)
+//	LOCKER_AUDIT  LOCKER_AUDIT_HASH_KEYS (true or false)
 //	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE_DELAY  LOCKER_RETRY_MAX_DELAY
 //	LOCKER_RETRY_PER_SECOND  LOCKER_RETRY_ON_HELD (true or false)
 //	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT  LOCKER_REDIS_GUARD

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -230,4 +232,49 @@ func TestMiddlewareIsPutAround(t *testing.T) {
 	assert.ErrorContains(t, try("?retry_base_delay=1ms&retry_max_delay=1h&retry_per_second=1&retry_for=1500ms"),
 		" tries in 1.",
 		"the second retry waited for its turn")
+}
+
+// A program with the setting has an audit log, whose store has the name that all programs have for it.
+func TestAuditLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	stores := map[string]string{
+		"redis+xflaky://u:" + secret + "@h?timeout=1s": "redis://h:6379?prefix=lock%3A",
+		"redis+xflaky://h:6379/2?prefix=":              "redis://h:6379/2?prefix=",
+		"redlock+xflaky://a,b,c":                       "redlock://a:6379,b:6379,c:6379?prefix=lock%3A",
+		"redis+xflaky://localhost":                     "redis://localhost:6379?prefix=lock%3A#",
+		"memory:":                                      "memory://?prefix=lock%3A#",
+	}
+	for url, store := range stores {
+		require.NoError(t, os.RemoveAll(path))
+		sign := "?"
+		if strings.Contains(url, "?") {
+			sign = "&"
+		}
+		c, err := config.Parse(url + sign + "audit=" + path + "&audit_hash_keys=true")
+		require.NoError(t, err)
+		again, err := config.Parse(strings.ReplaceAll(c.String(), "***", secret))
+		if err == nil {
+			assert.Equal(t, path, again.Audit)
+		}
+		l, err := c.Open(t.Context(), locker.NoRenewal())
+		require.NoError(t, err)
+		refusals.Store(0)
+		_, _ = l.TryLock(t.Context(), "orders")
+		require.NoError(t, l.Close())
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.NotContains(t, string(text), secret)
+		assert.NotContains(t, string(text), "orders")
+		assert.Contains(t, string(text), `"store":"`+store)
+		assert.Contains(t, string(text), `"event":"close"`)
+	}
+	file := file(t, "backend: memory", "audit: "+path)
+	c, err := config.Load(file, "LOCKER_AUDIT_HASH_KEYS=true")
+	require.NoError(t, err)
+	assert.True(t, c.AuditHashKeys && c.Audit == path)
+	_, err = config.Parse("memory:?audit_hash_keys=true")
+	complains(t, err, "audit_hash_keys: has no effect without audit")
+	c = &config.Config{Backend: "memory", Audit: filepath.Join(path, "no")}
+	_, err = c.Open(t.Context())
+	assert.ErrorContains(t, err, "config: audit: ")
 }

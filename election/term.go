@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/core/several"
 )
 
 // lossGrace is how long OnElected may take to return after its lease was lost, before that counts as an overrun.
@@ -60,7 +61,7 @@ func (e *Election) campaign(ctx context.Context) (*candidacy, error) {
 // OnOverrun and OnDemoted may take long or call Resign.
 func (e *Election) hold(waiting context.Context, c *candidacy) error {
 	defer e.endCandidacy(c)
-	err := locker.Do(waiting, e.locker, e.key, func(ctx context.Context) error {
+	err := locker.Do(waiting, terms{e.locker}, e.key, func(ctx context.Context) error {
 		lease, _ := locker.LeaseFrom(ctx)
 		if err := e.config.fits(lease); err != nil {
 			return err
@@ -73,6 +74,13 @@ func (e *Election) hold(waiting context.Context, c *candidacy) error {
 	}
 	c.unlocked = err
 	return err
+}
+
+// terms is the Locker of the terms. Only the call that acquires one is of that kind, and not those of OnElected.
+type terms struct{ locker.Locker }
+
+func (t terms) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return t.Locker.Lock(several.WithKind(ctx, "term"), key, opts...)
 }
 
 // awaitSupervisor waits until nobody supervises the term any more.

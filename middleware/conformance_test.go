@@ -24,6 +24,7 @@ import (
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/middleware/audit"
 	"github.com/golocker/locker/middleware/logging"
 	"github.com/golocker/locker/middleware/retry"
 	"github.com/golocker/locker/middleware/tracing"
@@ -33,7 +34,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// middlewares has all middleware except [locker.Defaults], in the order that config uses, the outermost first.
+// middlewares has all middleware except [locker.Defaults] and package audit, in the order that config uses, the outermost
+// first.
 var middlewares = []struct {
 	name string
 	make func() locker.Middleware
@@ -94,13 +96,14 @@ func orders() (all [][]int) {
 	return all
 }
 
-// wrap wraps l in Defaults and then in the middlewares, in the given order.
+// wrap wraps l in audit and Defaults, and then in the middlewares, in the given order. The log belongs right around a
+// Client.
 func wrap(l locker.Locker, order []int) locker.Locker {
 	var ms []locker.Middleware
 	for _, i := range order {
 		ms = append(ms, middlewares[i].make())
 	}
-	ms = append(ms, locker.Defaults(locker.TTL(locker.DefaultTTL)))
+	ms = append(ms, locker.Defaults(locker.TTL(locker.DefaultTTL)), audit.New(io.Discard).Middleware("store"))
 	return locker.Wrap(l, ms...)
 }
 
@@ -209,8 +212,12 @@ func TestOptionalInterfacesAreFoundBehindMiddleware(t *testing.T) {
 		if closer, ok := locker.As[io.Closer](l); !ok || closer != io.Closer(c) {
 			t.Errorf("%s: the Client's Close is hidden", name(order, "memory"))
 		}
-		if i, ok := locker.As[inspect.Inspector](l); !ok || i != inspect.Inspector(c) {
-			t.Errorf("%s: what looks into the store is hidden", name(order, "memory"))
+		i, ok := locker.As[inspect.Inspector](l)
+		if !ok {
+			t.Fatalf("%s: what looks into the store is hidden", name(order, "memory"))
+		}
+		if seen, err := i.Inspect(t.Context(), "k"); err != nil || seen.State != inspect.Free {
+			t.Errorf("%s: the lock is shown as %+v, %v", name(order, "memory"), seen, err)
 		}
 		lease, err := l.Lock(t.Context(), "k")
 		if err != nil {

@@ -349,7 +349,7 @@ func Upgrade(ctx context.Context, lease locker.Lease) (upgraded locker.Lease, er
 	own := l.locks
 	g.Slots = slices.Delete(g.Slots, own.number, own.number+1)
 	g.Kept = own.all
-	held, err := g.Lock(ctx, len(g.Slots), l.opts)
+	held, err := g.Lock(several.WithKind(ctx, string(exclusive)), len(g.Slots), l.opts)
 	if err != nil {
 		if ended := l.Err(); ended != nil {
 			err = ended

@@ -115,7 +115,7 @@ func (v *view) acquire(ctx context.Context, op, key string, opts []locker.Option
 	if key == "" {
 		return nil, about(op, key, fmt.Errorf("%w: the key is empty", locker.ErrInvalid))
 	}
-	ctx = several.ForLocks(ctx)
+	ctx = several.WithKind(several.ForLocks(ctx), string(v.kind))
 	own, other := v.rw.carried(ctx, key)
 	if op == "lock" && own {
 		return nil, about(op, key, errReentrant)

@@ -108,7 +108,7 @@ func (s *Semaphore) acquire(
 			return nil, err
 		}
 	}
-	held, err := get(s.group(key), several.ForLocks(ctx), s.weight, opts)
+	held, err := get(s.group(key), several.WithKind(several.ForLocks(ctx), "permit"), s.weight, opts)
 	if err != nil {
 		return nil, err
 	}
