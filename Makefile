@@ -161,6 +161,7 @@ fuzz: ## the fuzz targets, FUZZTIME each
 	go test -run '^$$' -fuzz FuzzNode -fuzztime $(FUZZTIME) ./internal/redis/node
 	go test -run '^$$' -fuzz FuzzErrors -fuzztime $(FUZZTIME) ./internal/redis/node
 	go test -run '^$$' -fuzz FuzzErrors -fuzztime $(FUZZTIME) ./internal/redis/pipeline
+	go test -run '^$$' -fuzz FuzzLogs -fuzztime $(FUZZTIME) ./internal/judge
 	go test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./config
 	go test -run '^$$' -fuzz FuzzLoad -fuzztime $(FUZZTIME) ./config
 	go test -run '^$$' -fuzz FuzzNames -fuzztime $(FUZZTIME) ./record

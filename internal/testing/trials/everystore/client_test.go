@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	rules "github.com/golocker/locker/internal/judge"
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
@@ -172,7 +173,7 @@ func (c *client) pause(ctx context.Context, d time.Duration) {
 // judge returns what is wrong with a history. It does not judge when Done was closed: on a busy machine timers are
 // late.
 func judge(h *history.History) (found []history.Violation) {
-	for _, v := range h.Check(history.Rules{Sound: true}) {
+	for _, v := range h.Check(rules.Options{}) {
 		if v.Rule != "DONE" {
 			found = append(found, v)
 		}

@@ -19,8 +19,8 @@ const planEnv = "FAULTS_TEST_PLAN"
 
 // account is the report of a player at its end.
 type account struct {
-	Began  time.Time // beginning of its history on the wall clock, which all processes of the machine share
-	Events []history.Event
+	Client int
+	Lines  string // of its log, if it has been in a process of its own; all have the clock of the machine
 	Wrong  int64
 	Stall  time.Duration
 	Err    string
@@ -49,25 +49,11 @@ func playChild() {
 		case "close":
 			a := p.settle()
 			p.history.Wait()
-			a.Began, a.Events = began(p.history), p.history.Events()
+			a.Client, a.Lines = p.ID, p.history.Lines()
 			fail(out.Encode(a))
 			return
 		}
 	}
-}
-
-// began returns the beginning of a history on the wall clock.
-func began(h *history.History) time.Time {
-	// The function takes the best of several readings, because a process may be interrupted between two readings.
-	best, at := time.Hour, time.Time{}
-	for range 20 {
-		before := time.Now().Round(0)
-		since := h.Now()
-		if d := time.Now().Round(0).Sub(before); d < best {
-			best, at = d, before.Add(-since)
-		}
-	}
-	return at
 }
 
 // process is a player in another process.

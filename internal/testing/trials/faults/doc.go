@@ -2,7 +2,7 @@
 // clients, the clients, and the clocks. Its tests share the testbed and the kinds of faults, and ask three questions:
 //
 //   - TestFaults: are all promises kept? It judges the results of all calls by the rules of
-//     internal/testing/trials/history, and what MONITOR shows of the servers.
+//     internal/judge, and what MONITOR shows of the servers.
 //   - TestRecovery, TestFailovers: how many of hundreds of locks have two holders when servers forget, with the restart
 //     guard and without?
 //   - TestCluster, TestSentinel: for how long does nobody get a lock when slots move and masters fail, and what does a

@@ -118,7 +118,6 @@ func (b *testbed) populate(e episode) {
 	}
 	addr := serveTCP(b.T, b.resource.serve)
 	b.history = history.New()
-	b.began = began(b.history)
 	for i := range loads {
 		b.keys = append(b.keys, fmt.Sprint("load/", i))
 	}
@@ -280,7 +279,7 @@ func (b *testbed) acquireAll(r *result) {
 	}
 }
 
-// settle closes all players and returns their accounts, with times since the history of this process began.
+// settle closes all players and returns their accounts.
 func (b *testbed) settle() (accounts []account) {
 	for _, c := range b.children {
 		c.tell("close")
@@ -292,24 +291,12 @@ func (b *testbed) settle() (accounts []account) {
 	for range b.local {
 		accounts = append(accounts, <-ch)
 	}
-	b.history.Wait()
 	for _, c := range b.children {
 		var a account
 		c.read(&a)
-		for _, e := range a.Events {
-			b.history.Add(shifted(e, a.Began.Sub(b.began)))
-		}
+		b.history.Add(a.Client, a.Lines)
 		accounts = append(accounts, a)
 	}
+	b.history.Wait()
 	return accounts
-}
-
-// shifted adds by to the times of an event. A time of 0 stays 0, because it means that there is none.
-func shifted(e history.Event, by time.Duration) history.Event {
-	for _, t := range []*time.Duration{&e.Call, &e.Return, &e.Until, &e.Deadline} {
-		if *t != 0 {
-			*t += by
-		}
-	}
-	return e
 }

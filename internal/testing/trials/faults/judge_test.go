@@ -5,7 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golocker/locker/internal/judge"
 	"github.com/golocker/locker/internal/testing/trials/history"
+	"github.com/golocker/locker/middleware/audit"
 )
 
 // result is the result of an episode.
@@ -53,7 +55,7 @@ func (r *result) fenced() bool { return !r.tokensFail() && !r.equal }
 
 func (r *result) judge(b *testbed) {
 	tokensFail := r.tokensFail()
-	for _, v := range b.history.Check(history.Rules{Sound: true}) {
+	for _, v := range b.history.Check(judge.Options{}) {
 		switch token := v.Rule == "UNIQ" || v.Rule == "RT"; {
 		case v.Rule == "DONE": // checked by promptness
 		case v.Rule == "UNIQ" && r.kind.rivals && !r.equal: // it happens by chance, so a second time is a failure
@@ -99,13 +101,8 @@ func (r *result) promptness(b *testbed) {
 			slack = max(slack, 250*time.Millisecond+2*a.Stall)
 		}
 	}
-	timed := history.New()
-	for _, e := range b.history.Events() {
-		if !b.stopped[e.Client] {
-			timed.Add(e)
-		}
-	}
-	for _, v := range timed.Check(history.Rules{Slack: slack, Prompt: slack}) {
+	timed := b.history.Only(func(client int) bool { return !b.stopped[client] })
+	for _, v := range timed.Check(judge.Options{Slack: slack, Prompt: slack}) {
 		if v.Rule == "DONE" || v.Rule == "PROMPT" {
 			r.fail(v.Rule, "%s; %v late would pass, for so busy is the machine", v.Text, slack)
 		}
@@ -117,13 +114,20 @@ func (r *result) promptness(b *testbed) {
 func (r *result) count(events []history.Event) {
 	r.ops = map[string]tally{}
 	type lease struct {
-		owner string
+		grant string
 		fence uint64
 	}
-	ended := map[lease]history.Event{}
+	type end struct {
+		at   time.Duration
+		lost bool
+	}
+	ended := map[lease]end{}
 	for _, e := range events {
-		if e.Op == history.Done {
-			ended[lease{e.Owner, e.Fence}] = e
+		switch _, again := ended[lease{e.Grant, e.Fence}]; {
+		case e.Op == history.Done:
+			ended[lease{e.Grant, e.Fence}] = end{e.Return, true}
+		case e.Op == history.Unlock && !again:
+			ended[lease{e.Grant, e.Fence}] = end{e.Call, false}
 		}
 	}
 	r.events = len(events)
@@ -143,27 +147,26 @@ func (r *result) count(events []history.Event) {
 			continue
 		}
 		r.add(op, from, to, outcome)
-		if (op == "acquire" || op == "wait") && outcome == history.OK {
+		if (op == "acquire" || op == "wait") && outcome == audit.OK {
 			r.holds++
 			// Leases that are extended by hand may be lost without any fault.
-			if end, ok := ended[lease{e.Owner, e.Fence}]; ok && !strings.HasPrefix(e.Key, "extend/") {
-				r.add("hold", e.Return, end.Return,
-					map[bool]history.Outcome{true: history.OK, false: history.Lost}[end.Outcome == history.Unlocked])
+			if end, ok := ended[lease{e.Grant, e.Fence}]; ok && !strings.HasPrefix(e.Key, "extend/") {
+				r.add("hold", e.Return, end.at, map[bool]audit.Outcome{false: audit.OK, true: history.Lost}[end.lost])
 			}
 		}
 	}
 }
 
-func (r *result) add(op string, from, to time.Duration, outcome history.Outcome) {
+func (r *result) add(op string, from, to time.Duration, outcome audit.Outcome) {
 	if to < r.from || from > r.to {
 		return
 	}
 	t := r.ops[op]
 	t.hit++
 	switch outcome {
-	case history.OK:
+	case audit.OK:
 		t.ok++
-	case history.Held:
+	case audit.Held:
 		t.held++
 	}
 	r.ops[op] = t

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/golocker/locker/internal/testing/fault"
-	"github.com/golocker/locker/internal/testing/trials/history"
 	"github.com/golocker/locker/internal/testing/wire"
+	"github.com/golocker/locker/middleware/audit"
 )
 
 // raise reports whether a request is what Redlock asks nodes by whose counters are behind.
@@ -22,12 +22,12 @@ func (r *result) countRaises(b *testbed) {
 				if !raise(e.Request) || strings.HasPrefix(e.Reply, "-NOSCRIPT") { // which is followed by another try
 					continue
 				}
-				from, to, outcome := e.Seen.Sub(began), e.Answered.Sub(began), history.Unknown
+				from, to, outcome := e.Seen.Sub(began), e.Answered.Sub(began), audit.Unknown
 				switch {
 				case e.Reply == ":1":
-					outcome = history.OK
+					outcome = audit.OK
 				case e.Reply == ":0":
-					outcome = history.Held
+					outcome = audit.Held
 				case e.Answered.IsZero():
 					to = from + exchangeTimeout // for so long at most the client has waited
 				}

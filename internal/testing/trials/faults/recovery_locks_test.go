@@ -13,7 +13,9 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/judge"
 	"github.com/golocker/locker/internal/testing/trials/history"
+	"github.com/golocker/locker/middleware/audit"
 	"github.com/golocker/locker/redlock"
 	"github.com/golocker/locker/single"
 )
@@ -160,14 +162,14 @@ func wait(ctx context.Context, done <-chan struct{}, d time.Duration) {
 // judge adds the lock to r. Its history must have ended.
 func (a *across) judge(r *lapsed) {
 	a.history.Wait()
-	for _, v := range a.history.Check(history.Rules{Sound: true}) {
+	for _, v := range a.history.Check(judge.Options{}) {
 		if v.Rule == "ME" {
 			r.doubles = append(r.doubles, v)
 			break
 		}
 	}
 	for _, ev := range a.history.Events() {
-		if (ev.Op == history.Lock || ev.Op == history.TryLock) && ev.Outcome == history.OK {
+		if (ev.Op == history.Lock || ev.Op == history.TryLock) && ev.Outcome == audit.OK {
 			r.holds++
 		}
 	}

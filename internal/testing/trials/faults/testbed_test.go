@@ -37,7 +37,6 @@ type testbed struct {
 	stopped  map[int]bool // players whose processes were stopped
 	resource *resource
 	history  *history.History
-	began    time.Time // of the history
 	injected atomic.Int64
 
 	witnesses []*witness

@@ -1,16 +1,26 @@
-// Package history records the calls of the clients of locks and their results, and judges them in two ways. Each rule
-// takes one pass over the sorted history. A model looks for an order in which all operations are legal. Simulated and
-// real runs are judged in the same way.
+// Package history keeps the audit logs of the clients of a trial, and judges them in two ways: by the rules of
+// internal/judge, which users have, too, and by a model that looks for an order in which all operations are legal.
+// Simulated and real runs are judged in the same way.
 package history
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/judge"
+	"github.com/golocker/locker/middleware/audit"
 )
+
+// Violation says where a history breaks a rule.
+type Violation = judge.Finding
 
 // Op is the kind of an event: a call, or something that happened to a lease.
 type Op string
@@ -22,48 +32,51 @@ const (
 	Extend  Op = "extend"
 	Verify  Op = "verify"
 	Unlock  Op = "unlock"
-	Until   Op = "until" // the end of a lease was read after a renewal
-	Done    Op = "done"  // the lease has ended
+	Until   Op = "until" // a renewal
+	Done    Op = "done"  // the lease has ended without Unlock
 )
 
-// Outcome is the result of an operation.
-type Outcome string
-
-// The outcomes. The outcome of Done is how the lease ended: by Unlock, because the store reported another owner, or in
-// another way.
+// The outcomes that a line has not: how a lease was lost.
 const (
-	OK       Outcome = "ok"
-	Held     Outcome = "held"
-	NotHeld  Outcome = "not held"
-	Lost     Outcome = "lost"
-	Taken    Outcome = "taken over"
-	Unlocked Outcome = "unlocked"
-	Unknown  Outcome = "unknown" // the store was not available, or the context ended
+	Lost  audit.Outcome = "lost"
+	Taken audit.Outcome = "taken over" // the store has reported another owner
 )
 
-// Event is one operation. Its times are true times since the history began. If clocks differ, the recorder translates
-// their times, so that a history can be judged without knowledge of the clocks.
+// Event is one operation. Its times are those since the history began.
 type Event struct {
 	Client       int
 	Op           Op
 	Key          string
-	Owner        string // owner token of the lease; empty if there is no lease
+	Grant        string
 	Fence        uint64
 	Call, Return time.Duration
-	// Until is the end of the lease that it reported at Return.
-	Until time.Duration
-	// Deadline is the time by which the call had to return. If it is 0, there is none.
-	Deadline time.Duration
-	Outcome  Outcome
+	Until        time.Duration // the end of the lease that it reported at Return
+	Outcome      audit.Outcome
 }
 
-// History is a growing list of events. It is safe for concurrent use.
+// History has the logs of clients. It is safe for concurrent use.
 type History struct {
 	start time.Time
 
-	mu     sync.Mutex
-	events []Event
-	watch  sync.WaitGroup
+	mu      sync.Mutex
+	clients []*client
+	logs    *judge.Logs // of all; nil until they are read
+}
+
+// client is a client and its log.
+type client struct {
+	id  int
+	log *audit.Log // nil if it is one of another process
+
+	mu    sync.Mutex
+	lines bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (c *client) Write(lines []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lines.Write(lines)
 }
 
 // New returns an empty history that begins now.
@@ -72,131 +85,149 @@ func New() *History { return &History{start: time.Now()} }
 // Now returns the time since the history began.
 func (h *History) Now() time.Duration { return time.Since(h.start) }
 
-// Add records an event.
-func (h *History) Add(e Event) {
+// Client returns a Locker that calls l, with a log of its own as the client id.
+func (h *History) Client(id int, l locker.Locker) locker.Locker {
+	c := &client{id: id}
+	c.log = audit.New(c)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.events = append(h.events, e)
+	h.clients = append(h.clients, c)
+	return locker.Wrap(l, c.log.Middleware("the trial's"))
 }
 
-// Wait returns when all recorded leases have ended. Leases end when their Clients are closed, at the latest.
-func (h *History) Wait() { h.watch.Wait() }
-
-// Events returns the recorded events.
-func (h *History) Events() []Event {
+// Add adds the lines of the client id in another process of this machine.
+func (h *History) Add(id int, lines string) {
+	c := &client{id: id}
+	c.lines.WriteString(lines)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.events)
+	h.clients = append(h.clients, c)
 }
 
-// Hash returns a hash of the history. Two histories with equal hashes are the same. Owner tokens are random, so only
-// the order of their first appearance counts.
+// Wait closes the logs. The Clients must have been closed.
+func (h *History) Wait() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all sync.WaitGroup
+	for _, c := range h.clients {
+		if c.log != nil {
+			all.Go(func() { _ = c.log.Close() })
+		}
+	}
+	all.Wait()
+}
+
+// Lines returns all lines. Wait must have been called, here and below.
+func (h *History) Lines() string {
+	var all strings.Builder
+	for _, c := range h.clients {
+		all.WriteString(c.lines.String())
+	}
+	return all.String()
+}
+
+// Only returns the history of the clients for which is returns true.
+func (h *History) Only(is func(client int) bool) *History {
+	only := &History{start: h.start}
+	for _, c := range h.clients {
+		if is(c.id) {
+			only.Add(c.id, c.lines.String())
+		}
+	}
+	return only
+}
+
+// read reads the logs, once. What cannot be read is a violation.
+func (h *History) read() *judge.Logs {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.logs == nil {
+		h.logs = judge.New()
+		for _, c := range h.clients {
+			_ = h.logs.Read(strconv.Itoa(c.id), bytes.NewReader(c.lines.Bytes()))
+		}
+	}
+	return h.logs
+}
+
+// Check returns the violations of the rules. All clients have one clock.
+func (h *History) Check(o judge.Options) (found []Violation) {
+	o.Clocks = true
+	logs := h.read()
+	missing, open := logs.Gaps()
+	if missing > 0 || open > 0 || logs.Unreadable > 0 {
+		found = append(found, Violation{Rule: "LOG", Text: fmt.Sprintf(
+			"%d gaps, %d logs without an end, %d lines that cannot be read", missing, open, logs.Unreadable)})
+	}
+	_, err := logs.Judge(o, func(f Violation) { found = append(found, f) })
+	if err != nil {
+		found = append(found, Violation{Rule: "LOG", Text: err.Error()})
+	}
+	return found
+}
+
+// Events returns the events in the order of their ends.
+func (h *History) Events() (events []Event) {
+	entries := h.read().Entries()
+	for i := range entries {
+		if e, ok := h.event(&entries[i]); ok {
+			events = append(events, e)
+		}
+	}
+	slices.SortStableFunc(events, func(a, b Event) int {
+		return cmp.Or(cmp.Compare(a.Return, b.Return), cmp.Compare(a.Client, b.Client))
+	})
+	return events
+}
+
+func (h *History) event(l *judge.Entry) (e Event, ok bool) {
+	e = Event{
+		Key: l.Key, Grant: l.Grant, Fence: l.Fence, Call: l.Asked.Sub(h.start), Return: l.Answered.Sub(h.start),
+		Outcome: l.Outcome,
+	}
+	e.Client, _ = strconv.Atoi(l.File)
+	if !l.Until.IsZero() {
+		e.Until = l.Until.Sub(h.start)
+	}
+	if l.Reason != "" && l.Outcome != audit.NotHeld {
+		e.Outcome = Lost
+		if judge.Taken(l.Reason) {
+			e.Outcome = Taken
+		}
+	}
+	switch l.Event {
+	case audit.Acquired, audit.HandedOver, audit.Refused:
+		if e.Op = Lock; l.Try {
+			e.Op = TryLock
+		}
+	case audit.Extended:
+		if e.Op = Extend; l.Auto {
+			e.Op = Until
+			return e, l.Outcome == audit.OK
+		}
+	case audit.Verified:
+		e.Op = Verify
+	case audit.Released:
+		e.Op = Unlock
+	case audit.Lost:
+		e.Op = Done
+	default:
+		return e, false
+	}
+	return e, true
+}
+
+// Hash returns a hash of the history. Two histories with equal hashes are the same. Grants are random, so only the
+// order of their first appearance counts.
 func (h *History) Hash() uint64 {
 	sum := fnv.New64a()
-	owners := map[string]int{}
+	grants := map[string]int{}
 	for _, e := range h.Events() {
-		if _, known := owners[e.Owner]; !known {
-			owners[e.Owner] = len(owners)
+		if _, known := grants[e.Grant]; !known {
+			grants[e.Grant] = len(grants)
 		}
-		_, _ = fmt.Fprintln(sum, e.Client, e.Op, e.Key, owners[e.Owner], e.Fence, int64(e.Call), int64(e.Return),
+		_, _ = fmt.Fprintln(sum, e.Client, e.Op, e.Key, grants[e.Grant], e.Fence, int64(e.Call), int64(e.Return),
 			int64(e.Until), e.Outcome)
 	}
 	return sum.Sum64()
-}
-
-// Hold is one acquisition, its extensions and its end.
-type Hold struct {
-	Client       int
-	Key, Owner   string
-	Fence        uint64
-	Call, Return time.Duration // times of the call of Lock
-	Until        time.Duration // the latest end that the lease has reported
-	Unlock       time.Duration // when Unlock was first called, or never
-	Released     time.Duration // when an Unlock succeeded, or never
-	NotHeld      time.Duration // when an Unlock found the lock gone, or never
-	Ended        time.Duration // when Done was closed
-	Taken        bool          // it ended because the store reported another owner
-	First        uint64        // the token with which the owner got the lock from the store; see HandedOver
-	extended     []Event
-	verified     []Event
-}
-
-const never = time.Duration(1<<63 - 1)
-
-// End returns the time until which the holder relies on the lock.
-func (h *Hold) End() time.Duration { return min(h.Until, h.Unlock) }
-
-// HandedOver reports whether the holder got the lock from another caller of its Client, without the store.
-func (h *Hold) HandedOver() bool { return h.Fence != h.First }
-
-func (h *Hold) String() string {
-	return fmt.Sprintf("%.8s of client %d, token %d, asked for at %v, held from %v to %v", h.Owner, h.Client, h.Fence,
-		h.Call, h.Return, h.End())
-}
-
-// holds returns the holds of each key in the order of their beginnings, and the sorted keys.
-func holds(events []Event) (keys []string, byKey map[string][]*Hold) {
-	byKey = map[string][]*Hold{}
-	// Leases that the callers of a Client hand over to each other have one owner value.
-	type lease struct {
-		key, owner string
-		fence      uint64
-	}
-	byLease, first := map[lease]*Hold{}, map[lease]uint64{}
-	for _, e := range events {
-		if (e.Op == Lock || e.Op == TryLock) && e.Outcome == OK {
-			h := &Hold{
-				Client: e.Client, Key: e.Key, Owner: e.Owner, Fence: e.Fence, Call: e.Call, Return: e.Return,
-				Until:  e.Until,
-				Unlock: never, Released: never, NotHeld: never, Ended: never,
-			}
-			if byKey[e.Key] == nil {
-				keys = append(keys, e.Key)
-			}
-			byKey[e.Key] = append(byKey[e.Key], h)
-			byLease[lease{e.Key, e.Owner, e.Fence}] = h
-			grant := lease{key: e.Key, owner: e.Owner}
-			if f, ok := first[grant]; !ok || e.Fence < f {
-				first[grant] = e.Fence
-			}
-		}
-	}
-	for _, e := range events {
-		if h := byLease[lease{e.Key, e.Owner, e.Fence}]; h != nil {
-			h.note(e)
-		}
-	}
-	for key, hs := range byKey {
-		for _, h := range hs {
-			h.First = first[lease{key: key, owner: h.Owner}]
-		}
-		slices.SortFunc(hs, func(a, b *Hold) int {
-			return cmp.Or(cmp.Compare(a.Return, b.Return), cmp.Compare(a.Call, b.Call), cmp.Compare(a.Fence, b.Fence))
-		})
-	}
-	slices.Sort(keys)
-	return keys, byKey
-}
-
-func (h *Hold) note(e Event) {
-	switch {
-	case e.Op == Until:
-		h.Until = max(h.Until, e.Until)
-	case e.Op == Extend && e.Outcome == OK:
-		h.Until = max(h.Until, e.Until)
-		h.extended = append(h.extended, e)
-	case e.Op == Verify && e.Outcome == OK:
-		h.verified = append(h.verified, e)
-	case e.Op == Unlock:
-		h.Unlock = min(h.Unlock, e.Call)
-		switch e.Outcome {
-		case OK:
-			h.Released = min(h.Released, e.Return)
-		case NotHeld:
-			h.NotHeld = min(h.NotHeld, e.Return)
-		}
-	case e.Op == Done:
-		h.Ended = min(h.Ended, e.Return)
-		h.Taken = e.Outcome == Taken
-	}
 }

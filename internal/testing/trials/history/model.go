@@ -1,9 +1,13 @@
 package history
 
 import (
+	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/golocker/locker/internal/judge"
 )
 
 // The model is a second opinion. It describes a lock as a sequential object: it has one holder at a time, and a token
@@ -56,39 +60,42 @@ const modelPatience = 20 * time.Second
 // history is illegal. linger is how long after its last event a lock may stay taken if nobody extends or releases it:
 // the TTL plus the greatest delay of a message. CheckModel must not be called in virtual time.
 func (h *History) CheckModel(linger time.Duration) (found []Violation) {
-	c := checker{}
-	keys, byKey := holds(h.Events())
+	keys, byKey := h.read().Holds(h.start)
+	add := func(format string, args ...any) {
+		found = append(found, Violation{Rule: "MODEL", Text: fmt.Sprintf(format, args...)})
+	}
 	for _, key := range keys {
 		switch porcupine.CheckOperationsTimeout(lockModel, operations(byKey[key], linger), modelPatience) {
 		case porcupine.Ok:
 		case porcupine.Illegal:
-			c.add("MODEL", "key %s: no order of the %d holds makes sense", key, len(byKey[key]))
+			add("key %s: no order of the %d holds makes sense", key, len(byKey[key]))
 		default:
-			c.add("MODEL", "key %s: %d holds were not decided within %v", key, len(byKey[key]), modelPatience)
+			add("key %s: %d holds were not decided within %v", key, len(byKey[key]), modelPatience)
 		}
 	}
-	return c.found
+	return found
 }
 
-func operations(hs []*Hold, linger time.Duration) []porcupine.Operation {
+func operations(hs []*judge.Hold, linger time.Duration) []porcupine.Operation {
 	ops := make([]porcupine.Operation, 0, 2*len(hs))
 	for i, h := range hs {
 		from, to := min(h.Until, h.Unlock), h.Until+linger
 		switch {
-		case h.Released != never:
+		case h.Released != judge.Never:
 			from, to = h.Unlock, h.Released
-		case h.NotHeld != never:
+		case h.NotHeld != judge.Never:
 			to = max(from, h.NotHeld)
-		case h.Unlock != never:
+		case h.Unlock != judge.Never:
 			to = max(to, h.Unlock+linger)
 		}
+		client, _ := strconv.Atoi(h.File)
 		add := func(kind modelKind, call, ret time.Duration) {
-			ops = append(ops, porcupine.Operation{ClientId: h.Client, Input: modelOp{kind, i + 1, h.Fence},
+			ops = append(ops, porcupine.Operation{ClientId: client, Input: modelOp{kind, i + 1, h.Fence},
 				Call: int64(call), Return: int64(ret)})
 		}
 		add(begins, h.Call, h.Return)
-		for _, e := range h.verified {
-			add(verified, e.Call, e.Return)
+		for _, e := range h.Verified {
+			add(verified, e.Asked, e.Answered)
 		}
 		add(ends, from, to)
 	}

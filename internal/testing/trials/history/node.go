@@ -1,6 +1,8 @@
 package history
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -45,14 +47,20 @@ type NodeLog struct {
 	Counts map[string]int // steps by script, and "marks"
 
 	fences map[string]int64 // the greatest counter that a lock or a slot has had
-	// values has the nodes on which an owner has had a counter, with the greatest counter of the slot meanwhile.
+	// values has the nodes on which a grant has had a counter, with the greatest counter of the slot meanwhile.
 	values map[tokenOf]map[int]int64
 }
 
-// tokenOf is an owner with a counter.
+// tokenOf is a grant with a counter.
 type tokenOf struct {
-	owner string
+	grant string
 	fence int64
+}
+
+// grantOf returns what a log has instead of an owner's token.
+func grantOf(owner string) string {
+	sum := sha256.Sum256([]byte(owner))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Add checks one step.
@@ -65,7 +73,7 @@ func (l *NodeLog) Add(s NodeStep) {
 	l.slot(s)
 	l.mark(s)
 	if s.After.Fence > 0 {
-		of := tokenOf{s.After.Owner, s.After.Fence}
+		of := tokenOf{grantOf(s.After.Owner), s.After.Fence}
 		if l.values[of] == nil {
 			l.values[of] = map[int]int64{}
 		}
@@ -77,8 +85,7 @@ func (l *NodeLog) Add(s NodeStep) {
 // lock's value on at least as many nodes as are needed, while the owner had the lock there. The tokens of the leases
 // that were handed over from it were not past the counter of the slot.
 func (l *NodeLog) CheckTokens(h *History, needed int) (found []Violation) {
-	c := checker{}
-	keys, byKey := holds(h.Events())
+	keys, byKey := h.read().Holds(h.start)
 	for _, key := range keys {
 		for _, hold := range byKey[key] {
 			switch {
@@ -88,18 +95,19 @@ func (l *NodeLog) CheckTokens(h *History, needed int) (found []Violation) {
 				l.Counts["handed over, one node"]++
 			}
 			on := 0
-			for _, slot := range l.values[tokenOf{hold.Owner, int64(hold.First)}] {
+			for _, slot := range l.values[tokenOf{hold.Grant, int64(hold.First)}] {
 				if int64(hold.Fence) <= slot {
 					on++
 				}
 			}
 			if on < needed {
-				c.add("OWN", "key %s: %v, and the lock had this token on %d nodes of the %d that are needed", key, hold, on,
-					needed)
+				found = append(found, Violation{Rule: "OWN", Text: fmt.Sprintf(
+					"key %s: token %d of grant %s, and the lock had the first one on %d nodes of the %d that are needed", key,
+					hold.Fence, hold.Grant, on, needed)})
 			}
 		}
 	}
-	return c.found
+	return found
 }
 
 func (l *NodeLog) lock(s NodeStep) {
@@ -160,8 +168,6 @@ func (l *NodeLog) greatest(s NodeStep, of string, c int64) (last int64) {
 }
 
 func (l *NodeLog) add(s NodeStep, format string, args ...any) {
-	l.Found = append(l.Found,
-		Violation{"NODE",
-			fmt.Sprintf("%s by %.8s on node %d at %v, %+v to %+v: ", s.Script, s.Owner, s.Node, s.At, s.Before, s.After) +
-				fmt.Sprintf(format, args...)})
+	l.Found = append(l.Found, Violation{Rule: "NODE", Text: fmt.Sprintf("%s by %.8s on node %d at %v, %+v to %+v: ",
+		s.Script, s.Owner, s.Node, s.At, s.Before, s.After) + fmt.Sprintf(format, args...)})
 }

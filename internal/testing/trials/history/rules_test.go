@@ -1,160 +1,60 @@
 package history
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/golocker/locker/internal/judge"
+	"github.com/golocker/locker/internal/testing/played"
 )
 
-// play makes a history from lines like these:
-//
-//	0-2 a lock 7 until 20      client a asks at 0 and has the lock at 2 ms, with token 7, until 20
-//	5-6 a extend until 30
-//	7-8 a unlock               or: unlock notheld, unlock unknown
-//	9 a done                   or: done taken
-//
-// Each client has one lease at a time.
-func play(t *testing.T, lines ...string) *History {
-	t.Helper()
-	h := New()
-	owners, fences := map[string]string{}, map[string]uint64{}
-	for _, line := range lines {
-		f := strings.Fields(line)
-		ms := func(s string) time.Duration {
-			d, err := time.ParseDuration(s + "ms")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return d
-		}
-		from, to, ok := strings.Cut(f[0], "-")
-		if !ok {
-			to = from
-		}
-		who := f[1]
-		e := Event{Client: int(who[0] - 'a'), Key: "k", Op: Op(f[2]), Call: ms(from), Return: ms(to), Outcome: OK}
-		if e.Op == Lock {
-			fences[who] = uint64(ms(f[3]) / time.Millisecond)
-			owners[who] = line
-		}
-		e.Owner, e.Fence = owners[who], fences[who]
-		if i := slices.Index(f, "until"); i > 2 {
-			e.Until = ms(f[i+1])
-		}
-		for word, o := range map[string]Outcome{"notheld": NotHeld, "unknown": Unknown, "taken": Taken, "held": Held} {
-			if slices.Contains(f, word) {
-				e.Outcome = o
-			}
-		}
-		if i := slices.Index(f, "deadline"); i > 0 {
-			e.Deadline = ms(f[i+1])
-		}
-		h.Add(e)
-	}
-	return h
-}
-
-var sound = Rules{Sound: true, Prompt: time.Millisecond}
-
-// A history with one fault breaks the rule that forbids it. The test asks the model as well.
-func TestRulesFindWhatIsWrong(t *testing.T) {
-	for name, tt := range map[string]struct {
-		history []string
-		rules   []string
-		model   bool // the model finds it, too
-	}{
-		"nothing": {[]string{"0-2 a lock 7 until 20", "5-6 a unlock", "1-7 b lock 8 until 30",
-			"40-41 c lock 9 until 60"}, nil, false},
-		"a hold that ends by itself": {[]string{"0-2 a lock 7 until 20", "1-21 b lock 8 until 40", "19 a done",
-			"39 b done"}, nil, false},
-		"a release whose answer was lost": {[]string{"0-2 a lock 7 until 90", "5-6 a unlock unknown",
-			"1-30 b lock 8 until 40"}, nil, false},
-		"two holders": {[]string{"0-2 a lock 7 until 20", "3-5 b lock 8 until 30", "19 a done"},
-			[]string{"ME"}, true},
-		"two holders, the second short": {[]string{"0-2 a lock 7 until 50", "3-5 b lock 8 until 30",
-			"40-45 c lock 9 until 70"}, []string{"ME", "ME"}, true},
-		"a hold that was extended meanwhile": {[]string{"0-2 a lock 7 until 20", "3-5 a extend until 50",
-			"20-25 b lock 8 until 60"},
-			[]string{"ME"}, true},
-		"a token twice": {[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "3-6 b lock 7 until 20",
-			"7-8 b unlock"}, []string{"UNIQ"}, true},
-		"a smaller token later": {[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "5-6 b lock 6 until 20"},
-			[]string{"RT", "HO"}, true},
-		"a smaller token later, attempts overlap": {
-			[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "1-6 b lock 6 until 20"}, []string{"HO"}, true},
-		"extended after another": {
-			[]string{"0-2 a lock 7 until 20", "30-31 b lock 8 until 50", "32-33 b unlock", "35-36 a extend until 50"},
-			// The hold of a goes on before and after the hold of b.
-			[]string{"ME", "VER"}, true},
-		"released after another": {[]string{"0-2 a lock 7 until 20", "30-31 b lock 8 until 50", "32-33 b unlock",
-			"35-36 a unlock"}, []string{"VER"}, true},
-		"verified before another": {[]string{"0-2 a lock 7 until 20", "5-35 a verify",
-			"20-31 b lock 8 until 50"}, nil, false},
-		"verified after another": {[]string{"0-2 a lock 7 until 20", "20-31 b lock 8 until 50", "35-36 a verify"},
-			[]string{"CERT"}, true},
-		"not verified after another": {[]string{"0-2 a lock 7 until 20", "20-31 b lock 8 until 50",
-			"35-36 a verify unknown"}, nil, false},
-		"found gone too early": {[]string{"0-2 a lock 7 until 20", "5-6 a unlock notheld"}, []string{"LOST"}, false},
-		"told too early":       {[]string{"0-2 a lock 7 until 20", "6 a done taken"}, []string{"LOST"}, false},
-		"told in time": {[]string{"0-2 a lock 7 until 20", "20-21 a unlock notheld",
-			"15-19 b lock 8 until 60"}, []string{"ME"}, true},
-		"told too late":       {[]string{"0-2 a lock 7 until 20", "21 a done"}, []string{"DONE"}, false},
-		"late to come back":   {[]string{"0-12 a trylock held deadline 10"}, []string{"PROMPT"}, false},
-		"Unlock has a second": {[]string{"0-2 a lock 7 until 2000", "3-1003 a unlock deadline 10"}, nil, false},
-		"Unlock takes longer": {[]string{"0-2 a lock 7 until 2000", "3-1005 a unlock deadline 10"},
-			[]string{"PROMPT"}, false},
-	} {
+// Histories with one fault break the rule that forbids it, and the model finds those that it can.
+func TestRulesAndModelFindWhatIsWrong(t *testing.T) {
+	for name, tt := range played.Cases {
 		t.Run(name, func(t *testing.T) {
-			h := play(t, tt.history...)
+			h := &History{start: played.Epoch}
+			for _, log := range played.Play(t, tt.Lines...) {
+				h.Add(log.Client, log.Text)
+			}
 			var broken []string
-			for _, v := range h.Check(sound) {
+			for _, v := range h.Check(judge.Options{Prompt: time.Millisecond}) {
 				broken = append(broken, v.Rule)
 			}
 			slices.Sort(broken)
-			slices.Sort(tt.rules)
-			if !slices.Equal(broken, tt.rules) {
-				t.Errorf("broken: %v, want %v", h.Check(sound), tt.rules)
+			if !slices.Equal(broken, tt.Rules) {
+				t.Errorf("broken: %v, want %v", broken, tt.Rules)
 			}
-			if found := h.CheckModel(100 * time.Millisecond); (len(found) > 0) != tt.model {
-				t.Errorf("the model says %v, want something: %v", found, tt.model)
+			if found := h.CheckModel(100 * time.Millisecond); (len(found) > 0) != tt.Model {
+				t.Errorf("the model says %v, want something: %v", found, tt.Model)
 			}
 		})
 	}
 }
 
-// Without sound timing only the rules about tokens and Done are checked.
-func TestRulesWithoutSoundTiming(t *testing.T) {
-	h := play(t, "0-2 a lock 7 until 20", "3-5 b lock 8 until 30", "6-7 a unlock notheld")
-	if found := h.Check(Rules{}); len(found) > 0 {
-		t.Error(found)
-	}
-	h = play(t, "0-2 a lock 7 until 20", "3-5 b lock 8 until 30", "6-7 a verify")
-	if found := h.Check(Rules{}); len(found) != 1 || found[0].Rule != "CERT" {
-		t.Errorf("verified after another: %v", found)
-	}
-}
-
 // A history of thousands of holds is decided quickly, even if the fault is at its end.
 func TestModelDecidesLongHistories(t *testing.T) {
-	h := New()
-	at := func(i int) time.Duration { return time.Duration(i) * 10 * time.Millisecond }
+	var lines []string
 	for i := range 3000 {
-		owner := string(rune(0x4e00 + i))
-		h.Add(Event{Op: Lock, Key: "k", Owner: owner, Fence: uint64(i + 1), Call: at(i - 2), Return: at(i),
-			Until: at(i + 1), Outcome: OK})
+		at := 10 * i
+		lines = append(lines, fmt.Sprintf("%d-%d a lock %d until %d", max(0, at-20), at, i+1, at+10))
 		if i%3 > 0 {
-			h.Add(Event{Op: Unlock, Key: "k", Owner: owner, Call: at(i) + 1, Return: at(i) + 1000,
-				Outcome: []Outcome{OK, Unknown}[i%2]})
+			lines = append(lines, fmt.Sprintf("%d-%d a unlock %s", at, at+1, []string{"", "unknown"}[i%2]))
 		}
 	}
-	linger := 200 * time.Millisecond
-	if found := h.CheckModel(linger); len(found) > 0 {
+	model := func(lines ...string) []Violation {
+		h := &History{start: played.Epoch}
+		for _, log := range played.Play(t, lines...) {
+			h.Add(log.Client, log.Text)
+		}
+		return h.CheckModel(200 * time.Millisecond)
+	}
+	if found := model(lines...); len(found) > 0 {
 		t.Error(found)
 	}
-	h.Add(Event{Op: Lock, Key: "k", Owner: "z", Fence: 2500, Call: at(2990), Return: at(3000), Until: at(3010),
-		Outcome: OK})
-	if found := h.CheckModel(linger); len(found) == 0 {
+	if found := model(append(lines, "29900-30000 z lock 2500 until 30010")...); len(found) == 0 {
 		t.Error("an illegal end was not found")
 	}
 }
@@ -266,7 +166,7 @@ func TestNodeLogFindsWhatIsWrong(t *testing.T) {
 
 func TestTokensAreTheCountersOfTheirGrants(t *testing.T) {
 	h := New()
-	h.Add(Event{Op: Lock, Key: "k", Owner: "a", Fence: 7, Outcome: OK})
+	h.Add(0, played.Play(t, "0-1 a lock 7 until 9 grant "+grantOf("a"))[0].Text)
 	var l NodeLog
 	step := func(node int, fence int64) {
 		l.Add(NodeStep{Node: node, Script: "acquire", Owner: "a", After: NodeState{Owner: "a", Fence: fence}})

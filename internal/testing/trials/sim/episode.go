@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/judge"
 	"github.com/golocker/locker/internal/testing/trials/history"
+	"github.com/golocker/locker/middleware/audit"
 )
 
 // Result is what came of an episode.
@@ -128,7 +130,7 @@ func (w *world) rested() {
 }
 
 func (w *world) judge(took time.Duration) *Result {
-	rules := history.Rules{Sound: true, Prompt: promptly}
+	rules := judge.Options{Prompt: promptly}
 	needed := 1
 	if w.quorum() {
 		needed = w.Nodes/2 + 1
@@ -148,7 +150,7 @@ func (w *world) judge(took time.Duration) *Result {
 		switch {
 		case e.Op == history.Lock || e.Op == history.TryLock:
 			w.counts["attempts"]++
-			if e.Outcome == history.OK {
+			if e.Outcome == audit.OK {
 				w.counts["acquisitions"]++
 			}
 		case e.Op == history.Until:
@@ -176,8 +178,7 @@ func (w *world) tellEvents() {
 	for _, e := range w.history.Events() {
 		w.told = append(w.told,
 			fmt.Sprintf("%12v client %d %s %s %.8s token %d from %v until %v: %s", e.Return, e.Client, e.Op, e.Key,
-				e.Owner,
-				e.Fence, e.Call, e.Until, e.Outcome))
+				e.Grant, e.Fence, e.Call, e.Until, e.Outcome))
 	}
 	at := func(line string) time.Duration {
 		d, _ := time.ParseDuration(strings.Fields(line)[0])

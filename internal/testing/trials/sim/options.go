@@ -1,6 +1,6 @@
 // Package sim plays whole deployments in virtual time: real Clients over real backends, waiting included, on simulated
 // nodes behind a network that loses, delays and repeats, while nodes crash and hang and clients stall. A seed decides
-// everything that is drawn; the history of each episode is judged by internal/testing/trials/history. docs/testing.md
+// everything that is drawn; the history of each episode is judged by internal/judge. docs/testing.md
 // says what a run shows, and what a seed fixes.
 package sim
 
