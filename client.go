@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/golocker/locker/backend"
@@ -26,27 +23,27 @@ type Client struct {
 	queuer  backend.Queuer // the backend, if it implements Queuer; else nil
 	can     backend.Capabilities
 	queues  keyQueues
-	closing chan struct{} // closed when Close begins
-	gone    chan struct{} // closed when Close has ended
+
+	draining context.Context // ends when Drain begins
+	drain    context.CancelCauseFunc
+	open     context.Context // ends when Drain or Close begins: no lock is acquired from then on
+	shut     context.CancelCauseFunc
+	closing  chan struct{} // closed when Close begins: no lease is held from then on
+	gone     chan struct{} // closed when Close has ended
 
 	mu       sync.Mutex
-	schedule schedule     // of the grants
-	count    atomic.Int64 // of the grants
-	closed   bool         // Close has begun
-	joining  bool         // Close waits for background
+	schedule schedule // of the grants
+	closed   bool     // Close has begun
+	joining  bool     // Close waits for background
 
-	// attempts counts the attempts in progress. Close waits for them for closeGrace, and then closes the backend. Call
-	// Add with mu held while closed is false, or within an attempt.
-	attempts sync.WaitGroup
+	// Drain waits until there are no grants, and then for the attempts in progress, which are also releases. Close waits
+	// for these for closeGrace, and then closes the backend.
+	grants, attempts tally
 
 	// background counts renewals, and releases of leases that were never returned to a caller. Close waits for them
 	// after it has closed the backend. Call Add with mu held while joining is false.
 	background sync.WaitGroup
 }
-
-// closeGrace is how long Close waits for the attempts in progress before it closes the backend. An attempt that is
-// granted meanwhile needs the backend to release the lock.
-const closeGrace = 250 * time.Millisecond
 
 // NewClient returns a Client of b. If b is an io.Closer, closing the Client closes b.
 func NewClient(b backend.Backend) *Client {
@@ -58,119 +55,15 @@ func NewClient(b backend.Backend) *Client {
 		closing: make(chan struct{}),
 		gone:    make(chan struct{}),
 	}
+	c.draining, c.drain = context.WithCancelCause(context.Background())
+	c.open, c.shut = context.WithCancelCause(c.draining)
+	_ = c.open.Done() // makes the channel, so that tests can use a Client made outside their bubble
 	c.schedule.origin = time.Now()
 	return c
 }
 
 // Capabilities implements [backend.Capable]: it returns what the store can do. Use [As] to find it behind middleware.
 func (c *Client) Capabilities() backend.Capabilities { return c.can }
-
-// closes reports whether Close has begun. Leases are over from then on, although Close ends them one after the other,
-// and runs hooks meanwhile.
-func (c *Client) closes() bool {
-	select {
-	case <-c.closing:
-		return true
-	default:
-		return false
-	}
-}
-
-// enter adds one to g, which is a group that Close waits for. It returns false if the Client is closed.
-func (c *Client) enter(g *sync.WaitGroup) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
-	g.Add(1)
-	return true
-}
-
-// join adds one to background. It returns false if Close already waits for that group or has ended.
-func (c *Client) join() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.joining {
-		return false
-	}
-	c.background.Add(1)
-	return true
-}
-
-// Close closes the Client and, if it is an io.Closer, the backend. Waiting calls of Lock return [ErrClosed]. Leases
-// that are still held end as lost, with the reason [LostClosed], and are no longer renewed.
-//
-// Close does not release locks, because the code that they protect may still be running. They end with their TTL. Call
-// Unlock before Close to release them earlier.
-//
-// If the store does not answer, Close may take some seconds: the backend's own timeout, which is 5 s by default, and a
-// second more where releases that were not answered get one more try.
-//
-// If a hook panics, Close panics with that value in the end. Closing twice is harmless. The second call waits for the
-// first to end and returns nil.
-func (c *Client) Close() error {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		<-c.gone
-		return nil
-	}
-	defer close(c.gone)
-	c.closed = true
-	close(c.closing)
-	if c.schedule.timer != nil {
-		c.schedule.timer.Stop()
-	}
-	grants := slices.Clone(c.schedule.grants)
-	c.mu.Unlock()
-
-	var panicked any // in a hook, which must not keep the others from theirs, nor the backend from its Close
-	defer func() {
-		if panicked != nil {
-			panic(panicked)
-		}
-	}()
-	leases := make([]*lease, len(grants))
-	for i, g := range grants {
-		leases[i], _ = g.conclude(nil, &LostError{Reason: LostClosed}, 0)
-	}
-	for i, g := range grants {
-		if p := recovered(func() { _ = g.settle(leases[i]) }); panicked == nil {
-			panicked = p
-		}
-	}
-	idle := make(chan struct{})
-	go func() {
-		c.attempts.Wait()
-		close(idle)
-	}()
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
-	select {
-	case <-idle:
-	case <-grace.C: // closing the backend interrupts them
-	}
-	var err error
-	if closer, ok := c.backend.(io.Closer); ok {
-		err = closer.Close()
-	}
-	c.mu.Lock()
-	c.joining = true
-	c.mu.Unlock()
-	c.background.Wait()
-	if err != nil {
-		return fmt.Errorf("locker: close: %w", err)
-	}
-	return nil
-}
-
-// recovered calls f, and returns what it has panicked with, or nil.
-func recovered(f func()) (panicked any) {
-	defer func() { panicked = recover() }()
-	f()
-	return nil
-}
 
 // Lock implements [Locker].
 func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease, err error) {
@@ -197,7 +90,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	start := time.Now()
 	l, err := c.lock(ctx, key, o)
 	if err != nil {
-		return nil, waited(ctx, start, c.heldByItself(key, o, err))
+		return nil, waited(ctx, start, c.heldByItself(key, o, c.refusing(err)))
 	}
 	return l, nil
 }
@@ -210,7 +103,7 @@ func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err
 		defer queue.walk()
 		return c.waitAs(ctx, key, o, queue)
 	}
-	queue, l, err := c.queues.join(ctx, c.closing, key, o)
+	queue, l, err := c.queues.join(ctx, c.open.Done(), key, o)
 	if err != nil {
 		return nil, err
 	}
@@ -280,10 +173,10 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 // attempt makes one attempt to acquire key. If queue is not nil and the backend is a Queuer, the attempt waits in the
 // store's queue. The error says what was seen of the lock. It is ctx's error if ctx had ended before anything was sent.
 func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQueue) (l *lease, err error) {
-	if !c.enter(&c.attempts) {
-		return nil, ErrClosed
+	if err := c.admit(); err != nil {
+		return nil, err
 	}
-	defer c.attempts.Done()
+	defer c.attempts.done()
 	if err := ending.Of(ctx); err != nil {
 		return nil, err
 	}
@@ -373,7 +266,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 	defer func() { news.stop() }()
 	for n := 0; ; n++ {
 		asked := time.Now()
-		queue.begin(o.patience, c.closing)
+		queue.begin(o.patience, c.open.Done())
 		l, err := c.attempt(ctx, key, o, queue)
 		if err == nil {
 			return l, nil
@@ -474,14 +367,14 @@ func (c *Client) hold(
 	defer g.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return nil, ErrClosed
+	if err := c.refusal(); err != nil {
+		return nil, err
 	}
 	if c.schedule.timer == nil { // not made in NewClient, so that tests can use a Client made outside their bubble
 		c.schedule.timer = time.AfterFunc(time.Hour, c.tend)
 	}
 	c.schedule.add(g, due)
-	c.count.Store(int64(len(c.schedule.grants)))
+	c.grants.add()
 	g.expiry = time.AfterFunc(rest-c.early(g.ttl), g.rearm)
 	if l, asked := g.lease, o.asked; asked != nil {
 		o.partial.Add(func(ctx context.Context) error { return l.begin(ctx, asked) })
@@ -494,7 +387,7 @@ func (c *Client) hold(
 // that waits for Done has run.
 func (c *Client) early(ttl time.Duration) time.Duration {
 	const thousand = 8 * time.Millisecond
-	return min(time.Duration(c.count.Load()/1000)*thousand, ttl/10)
+	return min(time.Duration(c.grants.n.Load()/1000)*thousand, ttl/10)
 }
 
 // forget removes g from the schedule and stops its timer.
@@ -502,7 +395,7 @@ func (c *Client) forget(g *grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.schedule.remove(g)
-	c.count.Store(int64(len(c.schedule.grants)))
+	c.grants.done()
 	g.expiry.Stop()
 }
 
@@ -518,14 +411,14 @@ func (c *Client) giveUp(ctx context.Context, req backend.Request, why error) (re
 		close(over)
 		return over
 	}
-	c.attempts.Add(1) // Close waits for the release as it waits for the attempt
+	c.attempts.add() // Close and Drain wait for the release as for the attempt
 	joined := c.join()
 	go func() {
 		defer close(over)
 		if joined {
 			defer c.background.Done()
 		}
-		defer c.attempts.Done()
+		defer c.attempts.done()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
 		defer cancel()
 		_ = c.backend.Release(ctx, req) // if it fails, the backend retries, and the TTL ends the lock otherwise
@@ -576,10 +469,10 @@ func (c *Client) RaiseFences(ctx context.Context, past uint64) (err error) {
 		err = errNoRaiser
 	case ending.Of(ctx) != nil:
 		err = withContext(ctx, nil)
-	case !c.enter(&c.attempts):
+	case !c.enter():
 		err = ErrClosed
 	default:
-		defer c.attempts.Done()
+		defer c.attempts.done()
 		if err = fromBackend(r.RaiseFences(ctx, past)); err != nil {
 			err = withContext(ctx, err)
 		}
@@ -593,10 +486,10 @@ func (c *Client) RaiseFences(ctx context.Context, past uint64) (err error) {
 // Examine implements [inspect.Examiner]. It returns nil if the backend does not, and if the Client is closed.
 func (c *Client) Examine(ctx context.Context) []inspect.Finding {
 	e, ok := c.backend.(inspect.Examiner)
-	if !ok || !c.enter(&c.attempts) {
+	if !ok || !c.enter() {
 		return nil
 	}
-	defer c.attempts.Done()
+	defer c.attempts.done()
 	return e.Examine(ctx)
 }
 
@@ -613,11 +506,11 @@ func (c *Client) inspect(
 		err = errNoInspector
 	case ending.Of(ctx) != nil:
 		err = withContext(ctx, nil)
-	case !c.enter(&c.attempts):
+	case !c.enter():
 		err = ErrClosed
 	default:
 		seen, err = ask(i)
-		c.attempts.Done()
+		c.attempts.done()
 		if err = fromBackend(err); err != nil {
 			err = withContext(ctx, err)
 		}

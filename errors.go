@@ -62,7 +62,18 @@ var (
 
 	// ErrClosed means that the Client was closed.
 	ErrClosed = errors.New("client is closed")
+
+	// ErrDraining means that [Client.Drain] has begun, and that no further locks are acquired. Such an error also matches
+	// ErrClosed, because it means the same to the caller of a Lock: to call it again does not help.
+	ErrDraining error = draining{}
 )
+
+// draining is the type of ErrDraining.
+type draining struct{}
+
+func (draining) Error() string { return "client is draining: it acquires no more locks" }
+
+func (draining) Is(target error) bool { return target == ErrClosed }
 
 var errReentrant = fmt.Errorf("%w: %w: the context carries a lease of this lock, so the call would wait for its own "+
 	"caller", ErrInvalid, ErrReentrant)

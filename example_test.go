@@ -109,3 +109,24 @@ func TestReadmeShowsTheExample(t *testing.T) {
 		t.Errorf("README.md does not show\n%s", example)
 	}
 }
+
+// A program that ends lets go of nothing that is in use, and begins nothing new.
+func ExampleClient_Drain() {
+	l := memory.New()
+	lease, err := l.TryLock(context.Background(), "import")
+	if err != nil {
+		panic(err)
+	}
+	time.AfterFunc(10*time.Millisecond, func() { _ = lease.Unlock(context.Background()) }) // when the import has ended
+
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // on SIGTERM
+	defer cancel()
+	for _, lease := range l.Drain(ctx) {
+		fmt.Println("still locked:", lease.Key())
+	}
+	_, err = l.TryLock(ctx, "export")
+	fmt.Println(err)
+	_ = l.Close()
+	// Output:
+	// locker: trylock "export": client is draining: it acquires no more locks
+}

@@ -146,14 +146,14 @@ func (g *grant) settle(l *lease) error {
 
 // pass ends the lease l, and returns a new one for another caller, whose Trace is trace. counted says that the new one
 // is counted in the attempts of the Client. It returns nil if the grant cannot be handed over any more: its time is
-// over, Close has begun, or the last renewal has failed, of which the next caller would not hear. It has to be released
-// then. Otherwise the functions in asking are to be called, which cancel the requests of l.
+// over, Drain or Close has begun, or the last renewal has failed, of which the next caller would not hear. It has to be
+// released then. Otherwise the functions in asking are to be called, which cancel the requests of l.
 func (g *grant) pass(
 	l *lease, trace *lockertrace.Trace, counted bool,
 ) (next *lease, asking []*context.CancelFunc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if end, _ := g.end(); l.err != nil || left(end) <= 0 || g.failed != nil || g.client.closes() {
+	if end, _ := g.end(); l.err != nil || left(end) <= 0 || g.failed != nil || g.client.open.Err() != nil {
 		return nil, nil
 	}
 	l.close(ErrUnlocked)

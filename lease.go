@@ -219,6 +219,9 @@ func (l *lease) unlock(ctx context.Context) (err error) {
 		l.discount()
 		return nil
 	}
+	attempts := &l.grant.client.attempts
+	attempts.add() // before the lease ends: Drain and Close wait for the release
+	defer attempts.done()
 	defer func() { err = l.release(ctx) }() // also if a hook panics
 	return l.grant.finish(l, ErrUnlocked)
 }
@@ -269,11 +272,11 @@ func (l *lease) release(ctx context.Context) error {
 // undo releases the lock of a lease that was never returned to a caller. It waits until ctx ends, if not for less.
 func (l *lease) undo(ctx context.Context) {
 	c := l.grant.client
-	if !l.counted.Swap(false) && !c.enter(&c.attempts) {
+	if !l.counted.Swap(false) && !c.enter() {
 		return // the Client is closed, and the lock ends with its TTL
 	}
 	released := c.giveUp(ctx, l.grant.held(), nil)
-	c.attempts.Done()
+	c.attempts.done()
 	select {
 	case <-released:
 	case <-ctx.Done():

@@ -26,7 +26,7 @@ type Locker interface {
 	//   - [ErrInvalid], if the key or an option cannot be used.
 	//   - [ErrReentrant], if ctx carries a lease of this lock, as [Do] gives it to its function: locks are not re-entrant.
 	//   - [ErrForeignKey], if the key holds something that is not a lock.
-	//   - [ErrClosed], if the Locker is closed.
+	//   - [ErrClosed], if the Locker is closed, and [ErrDraining] as well, if it was only told to drain.
 	//
 	// If the outcome of an attempt is unknown, the attempt is undone in the background.
 	Lock(ctx context.Context, key string, opts ...Option) (Lease, error)

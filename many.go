@@ -109,10 +109,10 @@ func (c *Client) attemptMany(ctx context.Context, m Many, o options) ([]Lease, e
 	if len(m.Keys) == 0 {
 		return nil, errNotMany
 	}
-	if !c.enter(&c.attempts) {
-		return nil, ErrClosed
+	if err := c.admit(); err != nil {
+		return nil, err
 	}
-	defer c.attempts.Done()
+	defer c.attempts.done()
 	if err := ending.Of(ctx); err != nil {
 		return nil, err
 	}

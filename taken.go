@@ -68,13 +68,13 @@ func (t *taken) add(l *lease) {
 // count counts l in the attempts of its Client, until discount is called or l is released.
 func (l *lease) count() {
 	if !l.counted.Swap(true) { // a lease that was handed over is counted already
-		l.grant.client.attempts.Add(1)
+		l.grant.client.attempts.add()
 	}
 }
 
 func (l *lease) discount() {
 	if l.counted.Swap(false) {
-		l.grant.client.attempts.Done()
+		l.grant.client.attempts.done()
 	}
 }
 
@@ -157,6 +157,8 @@ func (t *taken) inOrder(
 				switch {
 				case over != nil:
 					return ofCaller(ctx, over, err)
+				case lost && errors.Is(err, ErrDraining):
+					return &Error{"lock", key, ErrDraining}
 				case lost && errors.Is(err, ErrClosed):
 					// Close has ended the leases, and so inner. The caller must not see the error of inner.
 					return &Error{"lock", key, ErrClosed}

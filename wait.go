@@ -21,7 +21,7 @@ type wait struct {
 	trace     *lockertrace.Trace
 	announced bool // Trace.Waiting was called
 	patience  time.Duration
-	closing   <-chan struct{} // of the Client
+	closing   <-chan struct{} // closed when the Client acquires no locks any more
 	ending    <-chan struct{} // see EndWith
 	queue     *keyQueue       // of the Client, whose other callers may wait for the lock
 

@@ -13,8 +13,8 @@ import (
 // With a Queuer, Lock calls Queue, and TryLock calls Acquire.
 type Queuer interface {
 	// Queue is like Acquire, but waits instead of returning ErrHeld. It returns when the lock is granted, when ctx
-	// ends, or with ErrClosed when the Client is closed. A Client has at most one call of Queue per lock at a time. The
-	// rules of Acquire apply, and in addition:
+	// ends, or with ErrClosed when the Client is closed or drained. A Client has at most one call of Queue per lock at a
+	// time. The rules of Acquire apply, and in addition:
 	//
 	//   - If the call ends without a grant, it leaves neither a lock nor a queue position behind. A lock that was
 	//     granted in the meantime goes to the next waiter.
@@ -77,8 +77,8 @@ type Wait interface {
 	// EndWith makes the call also end with ErrClosed when the backend is closed, which closes closing.
 	EndWith(closing <-chan struct{})
 
-	// Closing is closed when the Client is closed, and Woken calls the hook Woken. They are for a sleep since start that
-	// is not made by Sleep.
+	// Closing is closed when the Client is closed or drained, and Woken calls the hook Woken. They are for a sleep since
+	// start that is not made by Sleep.
 	Closing() <-chan struct{}
 	Woken(reason lockertrace.WakeReason, start time.Time)
 }

@@ -380,6 +380,9 @@ func (o *Opened) Close() error {
 	return err
 }
 
+// Drain acquires no locks from now on, and waits until those that are held are unlocked; see [locker.Client.Drain].
+func (o *Opened) Drain(ctx context.Context) []locker.Lease { return o.client.Drain(ctx) }
+
 // Unwrap lets [locker.As] find the optional interfaces behind o.
 func (o *Opened) Unwrap() locker.Locker { return o.Locker }
 

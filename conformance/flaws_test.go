@@ -425,7 +425,7 @@ var storeFlaws = []flaw{
 			}
 			return g, err
 		}
-	}, fails: []string{"CloseEndsWaiting", "QueueSaysWhatItSawLast"}},
+	}, fails: []string{"CloseEndsWaiting", "DrainEndsWaiting", "QueueSaysWhatItSawLast"}},
 	{name: "an outage ends no wait", fails: []string{"QueueSaysWhatItSawLast"}, store: func(s *store) {
 		queue := s.queue
 		s.queue = func(ctx context.Context, req backend.Request) (backend.Grant, error) {

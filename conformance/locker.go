@@ -294,6 +294,13 @@ var lockerProperties = []property[Harness]{
 		closeEndsWaiting,
 	},
 	{
+		"DrainEndsWaiting",
+		"Drain of a client ends its waiting calls within milliseconds with ErrDraining, makes later calls fail with it, " +
+			"leaves neither a lock nor a queue position of theirs behind, and leaves held leases unchanged until Unlock.",
+		"A program is replaced while others go on: they would wait for what it has left, and it would lose what it holds.",
+		drainEndsWaiting,
+	},
+	{
 		"InspectionTells",
 		"An Inspector reports whether a lock is free, held or kept, for how long and by whom, and does not reveal " +
 			"the whole owner token.",

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -498,6 +499,57 @@ func closeEndsWaiting(t testing.TB, h Harness) {
 	}
 	if best > bound {
 		t.Errorf("Lock: expected it to return within milliseconds of Close, seen it return %v later", best)
+	}
+	unlock(t, holder)
+	asked := time.Now()
+	next, err := ls[0].TryLock(t.Context(), "k", locker.TTL(longTTL))
+	if err != nil {
+		t.Errorf("TryLock of the lock that was unlocked: expected a lease, seen %v", err)
+		next, _ = acquireWhenFree(t, ls[0], "k")
+		prompt(t, asked) // a store that stalls notices late that the waiters have left
+	}
+	unlock(t, next)
+}
+
+func drainEndsWaiting(t testing.TB, h Harness) {
+	bound, tries := h.milliseconds()
+	ls, _ := clients(t, h, 1+tries)
+	holder := lock(t, ls[0], "k", locker.TTL(longTTL))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*hangLimit)
+	defer cancel()
+	begun, over := context.WithCancel(ctx)
+	over()
+	best := time.Hour
+	for n := 1; n <= tries && best > bound; n++ {
+		of, ok := locker.As[interface {
+			Drain(ctx context.Context) []locker.Lease
+		}](ls[n])
+		if !ok {
+			t.Skip("the Locker has no Drain")
+		}
+		own := lock(t, ls[n], fmt.Sprint("own", n), locker.TTL(longTTL))
+		w := wait(ctx, ls[n], "k")
+		w.settle(unheard)
+		start := time.Now()
+		if held := of.Drain(begun); len(held) != 1 {
+			t.Errorf("Drain with a context that has ended: expected the lease that is held, seen %d", len(held))
+		}
+		await(t, "Lock to return when its client drains", w.done, slack)
+		best = min(best, w.at.Sub(start))
+		wantError(t, "Lock while its client drains", w.err, locker.ErrDraining, locker.ErrClosed)
+		_, err := ls[n].TryLock(ctx, "k")
+		wantError(t, "TryLock while the client drains", err, locker.ErrDraining, locker.ErrClosed)
+		if err := own.Extend(ctx); err != nil {
+			t.Errorf("Extend while the client drains: expected no error, seen %v", err)
+		}
+		unlock(t, own)
+		if held := of.Drain(ctx); len(held) > 0 {
+			t.Errorf("Drain after Unlock: expected no lease, seen %d", len(held))
+		}
+		unlock(t, lock(t, ls[0], own.Key()))
+	}
+	if best > bound {
+		t.Errorf("Lock: expected it to return within milliseconds of Drain, seen it return %v later", best)
 	}
 	unlock(t, holder)
 	asked := time.Now()

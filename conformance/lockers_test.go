@@ -421,7 +421,14 @@ var lockerFlaws = []flaw{
 	{name: "forgets MinHold", fails: []string{"MinHoldKeeps", "InspectionTells"}, client: with(locker.MinHold(0))},
 	{name: "a closed locker calls the lock held", fails: []string{"CloseEndsWaiting"},
 		client: failsWith(func(err error) error {
-			if errors.Is(err, locker.ErrClosed) {
+			if errors.Is(err, locker.ErrClosed) && !errors.Is(err, locker.ErrDraining) {
+				return &locker.Error{Op: "lock", Key: "k", Err: locker.ErrHeld}
+			}
+			return err
+		})},
+	{name: "a locker that drains calls the lock held", fails: []string{"DrainEndsWaiting"},
+		client: failsWith(func(err error) error {
+			if errors.Is(err, locker.ErrDraining) {
 				return &locker.Error{Op: "lock", Key: "k", Err: locker.ErrHeld}
 			}
 			return err

@@ -21,8 +21,8 @@ type Config struct {
 	// ctx.Err() or nil.
 	//
 	// ctx ends before anybody else can lead, and when the candidate has to hand on: because of Resign, because Healthy
-	// has failed, or because the context of Run has ended. context.Cause says which. The Err method of ctx reads the
-	// clock, as that of locker.Do does. ctx carries the lease for locker.LeaseFrom.
+	// has failed, because the context of Run has ended, or because the Client drains. context.Cause says which. The Err
+	// method of ctx reads the clock, as that of locker.Do does. ctx carries the lease for locker.LeaseFrom.
 	//
 	// An error is given to OnError and OnDemoted. A panic releases the lock and goes on to the caller of Run.
 	OnElected func(ctx context.Context, term Term) error
@@ -30,8 +30,8 @@ type Config struct {
 	// OnDemoted is called after each term, when OnElected has returned and the lock is released or lost. cause is nil
 	// if OnElected returned nil while the candidate could have gone on. Otherwise it matches one of these, with
 	// errors.Is: locker.ErrLost, ErrResigned, ErrUnhealthy, ErrUnrenewed, the cause of the end of Run's context,
-	// locker.ErrUnlocked if OnElected has released the lock, or the error of OnElected. So locker.ErrLost and
-	// ErrUnrenewed tell faults from ends that were wanted.
+	// locker.ErrDraining, locker.ErrUnlocked if OnElected has released the lock, or the error of OnElected. So
+	// locker.ErrLost and ErrUnrenewed tell faults from ends that were wanted.
 	OnDemoted func(term Term, cause error)
 
 	// OnNewLeader is called when another leader than before is seen, this candidate included, in the order in which

@@ -49,7 +49,8 @@ func New(l locker.Locker, key string, c Config) *Election {
 
 // Run campaigns, leads, and campaigns again until ctx ends. It then ends the term, if there is one: the context of
 // OnElected ends, Run waits for OnElected, releases the lock, and returns nil. The next candidate leads at once. So a
-// program that ends ctx on SIGTERM hands on without a gap when it is replaced.
+// program that ends ctx on SIGTERM hands on without a gap when it is replaced. The beginning of Drain of the Client
+// (see [locker.Client.Drain]) is an end like that of ctx, with the cause locker.ErrDraining.
 //
 // Faults of the store are given to Config.OnError, and Run tries again after a pause of 0.1 to 2 s. Run returns an
 // error only if trying again is useless. It matches locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed or
@@ -63,8 +64,15 @@ func (e *Election) Run(ctx context.Context) error {
 	defer e.end()
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	helpers.Go(func() {
+		select {
+		case <-locker.Draining(e.locker):
+			cancel(locker.ErrDraining)
+		case <-ctx.Done():
+		}
+	})
 	if e.config.OnNewLeader != nil {
 		helpers.Go(func() { e.announce(ctx) })
 	}
@@ -73,7 +81,11 @@ func (e *Election) Run(ctx context.Context) error {
 	}
 	for failures := 0; e.awaitHealth(ctx); {
 		c, err := e.campaign(ctx)
-		if c.term == nil && useless(err) {
+		switch {
+		case c.term != nil: // err is of the work
+		case errors.Is(err, locker.ErrDraining): // the campaign may learn of it first
+			return nil
+		case useless(err):
 			return err
 		}
 		if err != nil {

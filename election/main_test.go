@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,10 +149,31 @@ type harness struct {
 // candidate is one of the election. Its client is its own, as that of a process.
 type candidate struct {
 	*election.Election
-	name   string
-	client *locker.Client
-	stop   context.CancelFunc // ends Run
-	ended  chan error         // receives the result of Run
+	name    string
+	process *process
+	client  *locker.Client
+	stop    context.CancelFunc // ends Run
+	ended   chan error         // receives the result of Run
+}
+
+// process is the store as one process reaches it.
+type process struct {
+	*store
+	dead atomic.Bool
+}
+
+func (p *process) Release(ctx context.Context, req backend.Request) error {
+	if p.dead.Load() {
+		return locker.ErrUnavailable
+	}
+	return p.store.Release(ctx, req)
+}
+
+// kill ends the process: what it holds stays in the store.
+func (c *candidate) kill() {
+	c.process.dead.Store(true)
+	c.stop()
+	<-c.ended
 }
 
 // withHarness runs f in virtual time.
@@ -224,7 +246,8 @@ func (o *harness) inOrder() {
 
 // run starts a candidate. work is its OnElected; nil waits for the end of the context.
 func (o *harness) run(name string, work func(ctx context.Context) error, change ...func(*election.Config)) *candidate {
-	c := &candidate{name: name, client: locker.NewClient(o.store), ended: make(chan error, 1)}
+	c := &candidate{name: name, process: &process{store: o.store}, ended: make(chan error, 1)}
+	c.client = locker.NewClient(c.process)
 	if work == nil {
 		work = func(ctx context.Context) error { <-ctx.Done(); return nil }
 	}

@@ -140,10 +140,16 @@ func (rw *RWLock) now(r *readers) (k *locks, quiet, looked time.Time) {
 	return k, quiet, looked
 }
 
-// use counts a caller in the users of k, and returns k, or nil if the last one has unlocked.
+// use counts a caller in the users of k, and returns k, or nil if the last one has unlocked, or the Client drains: it
+// would not end then as long as readers come.
 func (rw *RWLock) use(k *locks) *locks {
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
+	select {
+	case <-rw.drains:
+		return nil
+	default:
+	}
 	if k.users == 0 {
 		return nil
 	}

@@ -26,8 +26,9 @@ const places = 64
 type RWLock struct {
 	locker locker.Locker
 	whole  *slots.Whole
-	tells  bool // the store tells at once that others wait
-	asks   bool // it does not, and the answer to an Extend does
+	tells  bool            // the store tells at once that others wait
+	asks   bool            // it does not, and the answer to an Extend does
+	drains <-chan struct{} // closed when the Client below drains; may be nil
 
 	mu      sync.Mutex          // guards the following, and what is in it
 	readers map[string]*readers // by key
@@ -36,7 +37,9 @@ type RWLock struct {
 
 // New returns an RWLock whose locks are those of l.
 func New(l locker.Locker) *RWLock {
-	rw := &RWLock{locker: l, whole: slots.NewWhole(l, hasKinds), readers: make(map[string]*readers)}
+	rw := &RWLock{
+		locker: l, whole: slots.NewWhole(l, hasKinds), drains: locker.Draining(l), readers: make(map[string]*readers),
+	}
 	if of, ok := locker.As[backend.Capable](l); ok {
 		can := of.Capabilities()
 		rw.tells, rw.asks = can.TellsWanted, can.AnswersWanted && !can.TellsWanted

@@ -216,6 +216,59 @@ func TestCloseWhileCallersWait(t *testing.T) {
 	})
 }
 
+// A program that drains while callers wait leaves nothing behind. Its readers keep the slot that they share, and nobody
+// shares it from then on, because Drain would not end while readers come.
+func TestDrainWhileCallersWait(t *testing.T) {
+	stores(t, func(w *world) {
+		for _, kind := range []func(rw *rwlock.RWLock) locker.Locker{
+			(*rwlock.RWLock).Shared, (*rwlock.RWLock).Upgradeable, (*rwlock.RWLock).Exclusive,
+		} {
+			held := w.Lock(w.process().Exclusive(), "z")
+			client := w.Client()
+			rw := rwlock.New(client)
+			reads, up := w.lock(rw.Shared()), w.Lock(rw.Upgradeable(), "up")
+			failed := make(chan error)
+			go func() {
+				_, err := kind(rw).Lock(w.Context(), "z", locker.TTL(time.Hour))
+				failed <- err
+			}()
+			go func() {
+				_, err := kind(rw).Lock(w.Context(), "z")
+				failed <- err
+			}()
+			time.Sleep(time.Second)
+			over, cancel := context.WithCancel(w.Context())
+			cancel()
+			client.Drain(over)
+			for range 2 {
+				if err := <-failed; !errors.Is(err, locker.ErrDraining) {
+					w.Error(err)
+				}
+			}
+			for _, acquire := range []func(context.Context, string, ...locker.Option) (locker.Lease, error){
+				rw.Shared().Lock, rw.Shared().TryLock, rw.Exclusive().TryLock,
+			} {
+				if _, err := acquire(w.Context(), key); !errors.Is(err, locker.ErrDraining) {
+					w.Errorf("a further lock while the Client drains: %v", err)
+				}
+			}
+			if _, err := rwlock.Upgrade(w.Context(), up); !errors.Is(err, locker.ErrDraining) {
+				w.Errorf("Upgrade while the Client drains: %v", err)
+			}
+			down, err := rwlock.Downgrade(w.Context(), up)
+			if err != nil {
+				w.Fatal(err)
+			}
+			time.Sleep(10 * locker.DefaultTTL)
+			w.Unlock(held, reads, down)
+			if held := client.Drain(w.Context()); len(held) > 0 {
+				w.Errorf("%d locks are held", len(held))
+			}
+			w.empty()
+		}
+	})
+}
+
 // A hook that panics takes nothing with it.
 func TestPanicOfAHook(t *testing.T) {
 	stores(t, func(w *world) {

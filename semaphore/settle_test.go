@@ -370,3 +370,38 @@ func TestGateThatWasHandedOver(t *testing.T) {
 		})
 	}
 }
+
+// Callers that wait for permits while their Client drains give back the permits that they have, and leave their queue.
+// A permit that is held stays so.
+func TestDrainWhileCallersWait(t *testing.T) {
+	stores(t, func(w *world) {
+		const n = 4
+		client := w.Client()
+		own, foreign := w.lock(semaphore.New(client, n)), w.lock(semaphore.New(w.Client(), n).Weight(2))
+		failed := make(chan error)
+		for _, k := range []int{2, 4, 1} { // behind a caller that waits, nobody overtakes
+			go func() {
+				_, err := semaphore.New(client, n).Weight(k).Lock(w.Context(), key, locker.TTL(time.Hour), locker.MinHold(time.Minute))
+				failed <- err
+			}()
+			time.Sleep(time.Second)
+		}
+		over, cancel := context.WithCancel(w.Context())
+		cancel()
+		client.Drain(over)
+		for range 3 {
+			if err := <-failed; !errors.Is(err, locker.ErrDraining) {
+				w.Error(err)
+			}
+		}
+		w.Settle()
+		rest := semaphore.New(w.Client(), n)
+		w.Unlock(w.lock(rest)) // nobody is in the way
+		time.Sleep(10 * locker.DefaultTTL)
+		w.Unlock(foreign, own)
+		if held := client.Drain(w.Context()); len(held) > 0 {
+			w.Errorf("%d locks are held", len(held))
+		}
+		w.empty(n)
+	})
+}

@@ -13,7 +13,8 @@
 //
 // l is any [locker.Locker] that the whole fleet shares, on the Redis of asynq or on another store. With
 // semaphore.New(l, 3), at most three tasks with the same key are processed at a time. A key stays locked after a crash
-// until the TTL of l has ended; see locker.TTL. Close l after the server has shut down.
+// until the TTL of l has ended; see locker.TTL. To stop, call Drain of l, so that tasks that have no lock yet are put
+// off, shut down the server, and close l.
 //
 // A Scheduler enqueues on each instance where it runs. To let it run on one instance at a time, see the example
 // Scheduler.
@@ -24,10 +25,11 @@
 // assumptions. (asynq.Unique is something else: it refuses a second task when it is enqueued.)
 //
 //   - If the key is locked, the task is put off until the lock ends unless its holder renews it, or as [Delay] says.
-//     The same happens if the store of the locks is unavailable. The worker is free for other tasks meanwhile. There is
-//     no order among the tasks that are put off, and asynq looks for those whose time has come once per
-//     DelayedTaskCheckInterval, by default 5 s. So with a TTL of 10 s, a task may begin 15 s after its key has become
-//     free. If tasks are shorter than that, set this field of asynq.Config and Delay to about the length of a task.
+//     The same happens if the store of the locks is unavailable, or if l drains. The worker is free for other tasks
+//     meanwhile. There is no order among the tasks that are put off, and asynq looks for those whose time has come once
+//     per DelayedTaskCheckInterval, by default 5 s. So with a TTL of 10 s, a task may begin 15 s after its key has
+//     become free. If tasks are shorter than that, set this field of asynq.Config and Delay to about the length of a
+//     task.
 //   - asynq decides by its Config what an error means, so [Middleware] needs [Config]: with it, a task that was put off
 //     is not counted as a failure, and none of its retries is used up. Without it, asynq counts a failure and waits
 //     longer each time, until the last attempt.
@@ -40,8 +42,9 @@
 //   - At the timeout of a task, and when it is cancelled, asynq gives up the handler and retries the task, although the
 //     handler may still run. It has the lock until it returns, so the retry is put off.
 //
-// asynq's ErrorHandler is told of each task that is put off. Such an error matches locker.ErrHeld or
-// locker.ErrUnavailable. The latter is also logged, as a warning of slog.Default, because asynq itself says nothing.
+// asynq's ErrorHandler is told of each task that is put off. Such an error matches locker.ErrHeld,
+// locker.ErrUnavailable or locker.ErrDraining. If the store is unavailable, a warning is also logged with slog.Default,
+// because asynq itself says nothing.
 //
 // # What happens on a loss
 //

@@ -6,8 +6,8 @@
 // The storage may be any certmagic.Storage, such as one of certificates in S3, whose own locks are then not used. l is
 // of a store that all instances share. The names of the locks are those of certmagic, such as issue_cert_example.com,
 // behind the prefix of l. TTL and other options of the locks are set with [locker.Defaults]. Pass certmagic one
-// [Storage] per process: a lock is released through the Storage that has acquired it. Close l when certmagic does
-// nothing any more.
+// [Storage] per process: a lock is released through the Storage that has acquired it. Drain and close l
+// when the program ends: what certmagic does at that moment is finished first.
 //
 // # What is promised
 //

@@ -54,5 +54,7 @@
 // gRPC logs no errors of calls. So a call that cannot have its lock for another reason than another call or its key,
 // and one that has lost it, are logged as warnings with slog.Default.
 //
-// To stop a program, call GracefulStop of the server first, and then close the Locker.
+// To stop a program, call Drain of the Locker and GracefulStop of the server at the same time: calls that wait are then
+// refused with Unavailable, and would hold up the server otherwise. Those that have a lock go on. Then close the
+// Locker.
 package lockgrpc

@@ -62,5 +62,7 @@
 // and a connection. The time should be shorter than the WriteTimeout of the server, or else nobody gets the answer. A
 // client that leaves ends the wait, but on HTTP/1 the server notices that only if the request has no body.
 //
-// To stop a program, call [http.Server.Shutdown] first, and then close the Locker.
+// To stop a program, call Drain of the Locker and [http.Server.Shutdown] at the same time, as by
+// [http.Server.RegisterOnShutdown]: requests that wait are then answered with 503, and would hold up the server
+// otherwise. Those that have a lock go on. Then close the Locker.
 package lockhttp

@@ -69,3 +69,25 @@ func Example_readersAndWriters() {
 	// 204 ""
 	// 200 "the state of 7\n"
 }
+
+// On SIGTERM, requests that wait for a lock are answered at once, and those that have one are finished.
+func Example_shutdown() {
+	l := memory.New()
+	lock := lockhttp.New(l, func(*http.Request) string { return "report" }, lockhttp.Wait(time.Minute))
+	server := &http.Server{Handler: lock(http.NotFoundHandler()), ReadHeaderTimeout: time.Second}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // less than the grace period
+	defer cancel()
+	server.RegisterOnShutdown(func() { l.Drain(ctx) })
+	if err := server.Shutdown(ctx); err != nil {
+		panic(err)
+	}
+	fmt.Println(len(l.Drain(ctx)), "locks are held")
+	w := httptest.NewRecorder()
+	server.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	fmt.Println(w.Code)
+	_ = l.Close()
+	// Output:
+	// 0 locks are held
+	// 503
+}

@@ -68,19 +68,26 @@ func (k *Lock) Lease() (locker.Lease, bool) {
 
 // AwaitLoss is called by a leader, and returns why the lease was lost. The error matches locker.ErrLost. AwaitLoss
 // returns before another candidate can lead, unless the store has lost the lock or somebody has taken it away; then it
-// returns after the next renewal. It returns nil if the elector has released the lock, or when ctx ends before a loss.
-// As a Runnable of a manager, it makes Start return after a loss.
+// returns after the next renewal. When the Client begins to drain, it returns locker.ErrDraining while the lease is
+// still held. It returns nil if the elector has released the lock, or when ctx ends before a loss. As a Runnable of a
+// manager, it makes Start return after a loss, or when the Client drains.
 func (k *Lock) AwaitLoss(ctx context.Context) error {
 	lease := k.last()
 	if lease == nil {
 		return nil
 	}
+	var why error
 	select {
 	case <-lease.Done():
+	case <-locker.Draining(k.locker):
+		why = locker.ErrDraining
 	case <-ctx.Done():
 	}
 	if err := lease.Err(); errors.Is(err, locker.ErrLost) {
-		return &locker.Error{Op: "hold", Key: k.key, Err: err}
+		why = err
+	}
+	if why != nil {
+		return &locker.Error{Op: "hold", Key: k.key, Err: why}
 	}
 	return nil
 }

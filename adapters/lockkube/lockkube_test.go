@@ -33,3 +33,30 @@ func TestIdentities(t *testing.T) {
 		t.Errorf("nobody has the lock: %+v, %v", record, err)
 	}
 }
+
+// A leader whose program drains is told, so that its manager stops and releases the lock.
+func TestAwaitLossReturnsWhenTheClientDrains(t *testing.T) {
+	l := memory.New()
+	defer l.Close()
+	lock := lockkube.New(l, "my-operator", "a")
+	record := resourcelock.LeaderElectionRecord{HolderIdentity: "a", LeaseDurationSeconds: 15}
+	if err := lock.Create(t.Context(), record); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan error, 1)
+	go func() { told <- lock.AwaitLoss(t.Context()) }()
+	drained := make(chan int, 1)
+	go func() { drained <- len(l.Drain(t.Context())) }()
+	if err := <-told; !errors.Is(err, locker.ErrDraining) || errors.Is(err, locker.ErrLost) {
+		t.Errorf("AwaitLoss: %v", err)
+	}
+	if err := lock.Update(t.Context(), record); err != nil {
+		t.Errorf("a renewal while the Client drains: %v", err)
+	}
+	if err := lock.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err != nil {
+		t.Errorf("the release: %v", err)
+	}
+	if n := <-drained; n > 0 {
+		t.Errorf("%d locks are held", n)
+	}
+}

@@ -13,7 +13,8 @@
 //
 // l is any [locker.Locker] that the whole fleet shares. With semaphore.New(l, 3), at most three jobs with the same key
 // are worked at a time. A key stays locked after a crash until the TTL has ended, which is 10 s unless l has another
-// one, as by locker.Wrap(l, locker.Defaults(locker.TTL(d))). Close l after River's client has stopped.
+// one, as by locker.Wrap(l, locker.Defaults(locker.TTL(d))). To stop, call Drain of l, so
+// that jobs that have no lock yet are snoozed, stop River's client, and close l.
 //
 // # What is promised
 //
@@ -25,9 +26,9 @@
 //   - A snooze is not an attempt: River takes back the one that it has counted. So a job is not discarded because it
 //     was snoozed, not even with MaxAttempts 1, unless its process crashes at that moment; see below. The field
 //     snoozes of its metadata counts them.
-//   - If the store of the locks is unavailable, the job is snoozed as well. It was not called, and if it failed
-//     instead, an outage of some minutes would discard all jobs that have few attempts. River logs snoozes only for
-//     debugging, so these are logged as warnings with slog.Default.
+//   - If the store of the locks is unavailable, or if l drains, the job is snoozed as well. It was not called, and if
+//     it failed instead, an outage of some minutes would discard all jobs that have few attempts. River logs snoozes
+//     only for debugging, so these are logged as warnings with slog.Default.
 //   - A key that cannot be used, and a Locker that is closed, fail the job. River reports that to its ErrorHandler,
 //     counts the attempt, and retries the job.
 //   - The lock is released when the job returns or panics, also after its timeout or a cancellation, and before River

@@ -14,8 +14,8 @@ import (
 
 // Middleware is a rivertype.WorkerMiddleware that holds a lock while a job is worked. Create one with [New]. It belongs
 // to river.Config.Middleware, or to what the method Middleware of a worker returns. Put it behind middleware that
-// should see all errors, such as for metrics: a job that was snoozed matches locker.ErrHeld or locker.ErrUnavailable
-// there.
+// should see all errors, such as for metrics: a job that was snoozed matches locker.ErrHeld, locker.ErrUnavailable or
+// locker.ErrDraining there.
 type Middleware struct {
 	river.MiddlewareDefaults
 

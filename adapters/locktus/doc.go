@@ -6,7 +6,8 @@
 //
 // l is of a store that all servers share. The names of the locks are the IDs of the uploads, behind the prefix of l. If
 // l is used for other things, too, give it a prefix of its own. TTL and other options of the locks are set with
-// [locker.Defaults]. Close l after the server has stopped.
+// [locker.Defaults]. To stop, call Drain of l and Shutdown of the server at the same time: uploads that are under way
+// go on, and a request that waits for another one is answered with 503. Then close l.
 //
 // # What is promised
 //

@@ -23,7 +23,7 @@ const (
 
 // Error says that a job was not called, and when to try it again.
 type Error struct {
-	Err   error         // of the Locker; it matches locker.ErrHeld or locker.ErrUnavailable
+	Err   error         // of the Locker; it matches locker.ErrHeld, locker.ErrUnavailable or locker.ErrDraining
 	After time.Duration // from now
 }
 
@@ -38,7 +38,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // Do calls job while it holds the lock of key, or without a lock if key is empty. The context of job ends when the lock
 // is lost. Do returns:
 //
-//   - an [*Error], if the lock is held or the store is unavailable. job was not called. It is to be tried again after
+//   - an [*Error], if the lock is held, the store is unavailable, or the Client drains, so that another process has to
+//     do the job. job was not called. It is to be tried again after
 //     pause, or if pause is not positive, when the lock ends unless its holder renews it. Up to half of that is added
 //     at random, because jobs that were put off together would come back together. If the store is unavailable, a
 //     warning is logged with slog.Default, because queues say nothing about jobs that are put off.
@@ -65,9 +66,9 @@ func Do(
 		return done
 	case called, ctx.Err() != nil:
 		return err
-	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrUnavailable):
+	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrUnavailable), errors.Is(err, locker.ErrDraining):
 		off := &Error{err, after(err, pause)}
-		if !errors.Is(err, locker.ErrHeld) {
+		if errors.Is(err, locker.ErrUnavailable) {
 			slog.Default().WarnContext(ctx, "a job cannot have its lock", "error", off)
 		}
 		return off

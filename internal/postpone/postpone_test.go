@@ -263,3 +263,24 @@ func TestAPanicReturnsTheLock(t *testing.T) {
 		w.free()
 	})
 }
+
+// A program that drains leaves its jobs to others, and counts no failure.
+func TestADrainPutsTheJobOff(t *testing.T) {
+	in(t, func(w *world) {
+		held, err := w.one.TryLock(w.Context(), key)
+		if err != nil {
+			w.Fatal(err)
+		}
+		ended, end := context.WithCancel(w.Context())
+		end()
+		w.one.Drain(ended)
+		called, err := w.do(w.Context(), 0, succeed)
+		w.putOff(err, locker.ErrDraining, 5*time.Second, 7500*time.Millisecond)
+		if called {
+			w.Error("the job was called")
+		}
+		if err := held.Unlock(w.Context()); err != nil {
+			w.Error(err)
+		}
+	})
+}

@@ -18,7 +18,7 @@ func New(opts ...Option) locker.Middleware {
 		opt(&p)
 	}
 	p.fill()
-	return func(next locker.Locker) locker.Locker { return &retrier{next, &p} }
+	return func(next locker.Locker) locker.Locker { return &retrier{next, locker.Draining(next), &p} }
 }
 
 // fill sets the defaults.
@@ -39,7 +39,8 @@ func (p *policy) fill() {
 }
 
 type retrier struct {
-	next locker.Locker
+	next   locker.Locker
+	drains <-chan struct{} // see locker.Draining
 	*policy
 }
 
@@ -52,7 +53,7 @@ func (r *retrier) Lock(ctx context.Context, key string, opts ...locker.Option) (
 		if !fault(err) {
 			return nil, err
 		}
-		c := &call{policy: r.policy, ctx: ctx, start: start}
+		c := &call{policy: r.policy, ctx: ctx, over: r.drains, start: start}
 		// If the call was woken, the store had answered that another owner holds the lock. WakeFront is an exception: it
 		// only concerns the callers of the same Client.
 		var answered atomic.Bool
@@ -123,7 +124,7 @@ func (r *retrier) try(ctx context.Context, attempt func() error) error {
 		}
 		return time.Since(held) < ghost
 	}
-	c := &call{policy: r.policy, ctx: ctx, start: start}
+	c := &call{policy: r.policy, ctx: ctx, over: r.drains, start: start}
 	return c.run(err, retryable, attempt)
 }
 

@@ -86,6 +86,21 @@ func TestOnlyFaultsAreRetried(t *testing.T) {
 		once("release", lease.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
 		once("release", lease.Unlock(t.Context()), locker.ErrUnlocked)
 
+		// A pause during an outage ends when the Client begins to drain.
+		s.on(func(string, int, func() error) error { return errDown })
+		client, _ := locker.As[*locker.Client](l)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		start := time.Now()
+		time.AfterFunc(2*time.Millisecond, func() { client.Drain(ended) })
+		wantErr(t, wait(), locker.ErrClosed)
+		if took := time.Since(start); took > 2*time.Millisecond {
+			t.Errorf("Lock returned %v after Drain", took)
+		}
+		s.on(nil)
+		once("acquire", wait(), locker.ErrClosed, locker.ErrDraining)
+		once("acquire", try(), locker.ErrClosed, locker.ErrDraining)
+
 		c, _ := locker.As[io.Closer](l)
 		_ = c.Close()
 		s.on(nil)

@@ -50,7 +50,7 @@ var electionMutants = []mutant{
 	{"election: pauses do not grow", []patch{{"election/election.go", "pause(failures)", "pause(0)"}},
 		[]killer{test("election", "TestCampaignsAreRepeatedWithPauses|TestTermsThatFailAtOnceArePaced")}},
 	{"election: errors of the work end Run",
-		[]patch{{"election/election.go", "c.term == nil && useless(err)", "useless(err)"}},
+		[]patch{{"election/election.go", "		case c.term != nil: // err is of the work\n", ""}},
 		[]killer{test("election", "TestErrorsOfTheWorkDoNotEndRun")}},
 	{"election: each observer looks by itself",
 		[]patch{{"election/watch.go", "shared := reflect.ValueOf(inspector).Comparable()", "shared := false"}},

@@ -272,7 +272,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 	{"Unlock sends with the caller's context",
 		[]patch{{"lease.go", "g.client.backend.Release(rctx, req)", "g.client.backend.Release(ctx, req)"}},
 		[]killer{test(".", "TestUnlockWithAnEndedContext")}},
-	{"Close does not wait for renewals", []patch{{"client.go", "c.background.Wait()\n	if err", "if err"}},
+	{"Close does not wait for renewals", []patch{{"lifecycle.go", "c.background.Wait()\n	if err", "if err"}},
 		[]killer{test(".", "TestCloseWaitsForRenewals")}},
 	{"an extension that is confirmed too late revives",
 		[]patch{{"grant.go",
@@ -330,6 +330,6 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]killer{test("internal/redis/node", "TestContendedLocksHaveNoUsualCase")}},
 })
 
-var otherMutants = slices.Concat(electionMutants, manyMutants, subscriptionMutants, localMutants, semaphoreMutants,
+var otherMutants = slices.Concat(electionMutants, drainMutants, manyMutants, subscriptionMutants, localMutants, semaphoreMutants,
 	wantedMutants, rwlockMutants, onceMutants, compatMutants, joinedMutants, foreignMutants, recordMutants, etcdMutants,
 	renewMutants, expiryMutants, cleanupMutants, fenceMutants)
