@@ -47,8 +47,8 @@ var all = []trial{
 		everystore, "-v -run TestElections ./soak", "LOCKER_ELECTIONS", "1000", "LOCKER_SOAK_ONLY"},
 	{"soak", "five processes contend on each store while processes, servers and networks fail; an outside judge",
 		everystore, "-v -run TestSoak ./soak", "LOCKER_SOAK", "10m", "LOCKER_SOAK_ONLY"},
-	{"records", "the same of six processes on each store of records, where requests are also late and repeated, " +
-		"for so many acquisitions",
+	{"records", "the same of six processes and commands on each store of records, with permits, readers and writers, " +
+		"where requests are also late and repeated, for so many acquisitions",
 		everystore, "-v -run TestRecords ./soak", "LOCKER_SOAK_RECORDS", "10000", "LOCKER_SOAK_ONLY"},
 	{"places", "the same of 16 processes with permits, readers and writers, for that long, or for 100000 acquisitions, " +
 		"with fewer writers",

@@ -29,7 +29,12 @@ func TestRecords(t *testing.T) {
 		if !g.all && !d.Light || !strings.Contains(d.Name, os.Getenv(onlyEnv)) {
 			continue
 		}
-		t.Run(d.Name, func(t *testing.T) { newTrial(t, d).soak(contenders, g) })
+		t.Run(d.Name, func(t *testing.T) {
+			tr := newTrial(t, d)
+			tr.boundPlaces()
+			tr.soak(contenders, ofLocksAndPlaces, g)
+			tr.nothingLeft(locksOfPlaces())
+		})
 	}
 }
 
@@ -75,7 +80,8 @@ func TestBrokenRecordsAreFound(t *testing.T) {
 	} {
 		t.Run(d.Name, func(t *testing.T) {
 			tr := newTrial(t, d)
-			tr.begin(contenders, plan{Work: ofLocks})
+			tr.boundPlaces()
+			tr.begin(contenders, plan{Work: ofLocksAndPlaces, Mixed: 10})
 			began := time.Now()
 			tr.disturb(func() bool { return len(tr.judge.verdict()) > 0 || time.Since(began) > hangLimit })
 			tr.end()

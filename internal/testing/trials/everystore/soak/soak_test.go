@@ -64,19 +64,19 @@ func onStores(t *testing.T, beside int, all bool, f func(tr *trial), more ...dep
 func TestSoak(t *testing.T) {
 	g := newGoal(t, forEnv, goal{time: 4 * time.Second})
 	onStores(t, 1, g.all, func(tr *trial) {
-		relied, handed := tr.soak(5, g)
+		relied, handed := tr.soak(5, ofLocks, g)
 		if handed*50 < relied {
 			tr.Errorf("only %d of %d locks were handed over within a process", handed, relied)
 		}
 	})
 }
 
-// soak lets n processes contend for locks until the goal is reached. It returns how many locks were relied on, and how
-// many of all were handed over within a process.
-func (tr *trial) soak(n int, g goal) (relied, handed int) {
+// soak lets n processes contend until the goal is reached. It returns how many locks were relied on, and how many of
+// all were handed over within a process.
+func (tr *trial) soak(n int, of work, g goal) (relied, handed int) {
 	tr.Helper()
 	began := time.Now()
-	tr.begin(n, plan{Work: ofLocks})
+	tr.begin(n, plan{Work: of, Mixed: 10})
 	tr.disturb(tr.until(g))
 	tr.end()
 	took := time.Since(began)
@@ -87,6 +87,9 @@ func (tr *trial) soak(n int, g goal) (relied, handed int) {
 		tr.judge.count(func(*span) bool { return true }), handed, relied,
 		tr.judge.count(func(s *span) bool { return s.certificate > 0 }), tr.number, took.Round(time.Second), tr.faults,
 		tr.store.Mishaps)
+	if of != ofLocks {
+		tr.report(began, took)
+	}
 	if relied < 10 {
 		tr.Errorf("only %d locks were relied on", relied)
 	}

@@ -143,6 +143,8 @@ var kinds = []struct {
 		defer func() { _ = tr.all[i].cmd.Process.Signal(syscall.SIGCONT) }()
 		meanwhile()
 	}},
+	{"commands", func(tr *trial) bool { return tr.all[0].Work == ofLocksAndPlaces },
+		func(tr *trial, i int, _ func()) { tr.commands(tr.all[i]) }},
 	{"server restarted", (*trial).hasServers, func(tr *trial, _ int, _ func()) { tr.server().Restart() }},
 	{"server stopped", (*trial).hasServers, func(tr *trial, _ int, meanwhile func()) {
 		server := tr.server()
@@ -241,6 +243,24 @@ func (tr *trial) replace(i int, p plan, kill bool) {
 	}
 	p.URL = old.URL
 	tr.all[i] = tr.start(p, old.relays)
+}
+
+// commands starts processes that look once, as those of cron, where a process is. Some of them are killed.
+func (tr *trial) commands(at *process) {
+	tr.Helper()
+	p := at.plan
+	p.Once = true
+	for range 5 {
+		one := tr.start(p, nil)
+		if rand.IntN(2) == 0 {
+			<-time.After(rand.N(200 * time.Millisecond))
+			one.kill()
+		}
+		tr.stop(one)
+		if one.killed.Load() {
+			tr.judge.dies(one.Who)
+		}
+	}
 }
 
 // stop ends a process as a program ends that is told to.

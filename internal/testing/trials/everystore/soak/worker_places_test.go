@@ -121,7 +121,7 @@ func (w *worker) acquire(ctx context.Context, l locker.Locker, of *word) (lease 
 		opts = append(opts, locker.TTL(ttl))
 	}
 	of.Began = now()
-	if rand.IntN(4) == 0 {
+	if rand.IntN(4) == 0 || w.Once {
 		w.during("TryLock", func() { lease, err = l.TryLock(call, of.Key, opts...) })
 	} else {
 		w.during("Lock", func() { lease, err = l.Lock(call, of.Key, opts...) })

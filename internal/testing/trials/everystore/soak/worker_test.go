@@ -29,6 +29,7 @@ type plan struct {
 	Limit int // of permits, if Work is onePermit
 	// Mixed is of how many calls for readers and writers four may write and two write, if Work is ofPlaces.
 	Mixed int
+	Once  bool // each goroutine makes one call, which does not wait, and then the process ends
 
 	program string        // of the worker; empty: this one
 	resign  chan struct{} // in the worker: the leader is to hand on
@@ -44,17 +45,20 @@ const (
 	ofHolds  work = "holds"  // locks that are held for long
 	ofTerms  work = "terms"  // an election
 	ofTurns  work = "turns"  // a lock that is handed on as in an election
+
+	ofLocksAndPlaces work = "locks and places"
 )
 
 // callers returns what the goroutines of a process do, by Client. Those of one Client hand locks over to each other,
 // and its readers share slots.
 func (p plan) callers() [][]func(w *worker, ctx context.Context) {
+	locks := (*worker).locks
+	places := slices.Repeat([]func(w *worker, ctx context.Context){(*worker).permits, (*worker).readersAndWriters}, 2)
 	switch p.Work {
 	case ofPlaces:
-		return [][]func(w *worker, ctx context.Context){slices.Concat(
-			slices.Repeat([]func(w *worker, ctx context.Context){(*worker).permits}, 2),
-			slices.Repeat([]func(w *worker, ctx context.Context){(*worker).readersAndWriters}, 2),
-		)}
+		return [][]func(w *worker, ctx context.Context){places}
+	case ofLocksAndPlaces:
+		return [][]func(w *worker, ctx context.Context){{locks}, {locks, locks, locks, locks}, places}
 	case ofLimits:
 		return [][]func(w *worker, ctx context.Context){{(*worker).limited, (*worker).limited}}
 	case ofHolds:
@@ -65,7 +69,6 @@ func (p plan) callers() [][]func(w *worker, ctx context.Context) {
 	case ofTurns:
 		return [][]func(w *worker, ctx context.Context){{(*worker).takesTurns}}
 	}
-	locks := (*worker).locks
 	return [][]func(w *worker, ctx context.Context){{locks}, {locks, locks, locks, locks}}
 }
 
@@ -109,7 +112,9 @@ func workHere() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		defer cancel()
+		if !p.Once {
+			defer cancel()
+		}
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 			switch in.Text() {
 			case resign:
@@ -177,7 +182,9 @@ func (p plan) share(
 		w := &worker{plan: p, Locker: l, rw: rw, loop: fmt.Sprintf("%s-%d", name, k), say: say}
 		all.Go(func() {
 			for ctx.Err() == nil {
-				work(w, ctx)
+				if work(w, ctx); p.Once {
+					return
+				}
 			}
 		})
 	}
@@ -209,8 +216,8 @@ func (w *worker) locks(ctx context.Context) {
 	var err error
 	began, mine := now(), keys[rand.IntN(len(keys)):][:1]
 	call, cancel := context.WithTimeout(ctx, rand.N(limit))
-	switch rand.IntN(10) {
-	case 0:
+	switch n := rand.IntN(10); {
+	case n == 0:
 		mine = keys[:2]
 		w.during("LockAll", func() {
 			var all *locker.AllLease
@@ -218,7 +225,7 @@ func (w *worker) locks(ctx context.Context) {
 				lease = all
 			}
 		})
-	case 1, 2:
+	case n < 3 || w.Once:
 		w.during("TryLock", func() { lease, err = w.TryLock(call, mine[0]) })
 	default:
 		w.during("Lock", func() { lease, err = w.Lock(call, mine[0]) })
