@@ -117,7 +117,7 @@ func (l *Logs) Read(name string, r io.Reader) error {
 				return fault
 			}
 		}
-		if err != nil {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 	}
@@ -126,11 +126,11 @@ func (l *Logs) Read(name string, r io.Reader) error {
 // take takes a line.
 func (l *Logs) take(text []byte, file, number int) error {
 	e := Entry{File: l.files[file], Number: number}
-	switch err := json.Unmarshal(text, &e.Line); {
-	case err == nil && e.Version > audit.Version:
+	switch legible := json.Unmarshal(text, &e.Line) == nil; {
+	case legible && e.Version > audit.Version:
 		l.Newer++
 		return nil
-	case err != nil, e.Version < 1, e.Process == "", e.Seq == 0, e.Event == "":
+	case !legible, e.Version < 1, e.Process == "", e.Seq == 0, e.Event == "":
 		l.Unreadable++
 		return nil
 	}
