@@ -17,7 +17,8 @@ import (
 // inspect.Watcher and inspect.FenceRaiser if the backend implements them.
 func RunBackend(t *testing.T, h Harness) {
 	RunLocker(t, h)
-	run(t, h, h.Bubble, slices.Concat(backendProperties, manyBackendProperties, someProperties, groupProperties))
+	run(t, h, h.Bubble, slices.Concat(backendProperties, manyBackendProperties, someProperties, groupProperties,
+		kindProperties))
 }
 
 var backendProperties = []property[Harness]{

@@ -27,7 +27,7 @@ var oneLock = slices.Concat(lockerProperties, backendProperties)
 
 // backendSuite is what RunBackend checks.
 var backendSuite = slices.Concat(oneLock, manyProperties, manyBackendProperties, someProperties,
-	groupProperties)
+	groupProperties, kindProperties)
 
 // allSuites are all properties of a store.
 var allSuites = slices.Concat(backendSuite, semaphoreProperties, rwlockProperties)
@@ -46,7 +46,8 @@ func TestSuitesCatchFlaws(t *testing.T) {
 		"of many keys": {slices.Concat(manyFlaws, someFlaws), backendSuite},
 		"of permits":   {semaphoreFlaws, semaphoreProperties},
 		"of groups":    {groupFlaws, groupProperties},
-		"of readers":   {rwlockFlaws, rwlockProperties},
+		"of kinds":     {kindFlaws, kindProperties},
+		"of readers":   {slices.Concat(rwlockFlaws, inGroups(rwlockFlaws)), rwlockProperties},
 	} {
 		for _, f := range short.Part(t, 3, tt.flaws) {
 			t.Run(what+"/"+f.name, func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestEveryPropertyHasAFlaw(t *testing.T) {
 	}
 	var alone []string
 	for _, f := range slices.Concat(
-		lockerFlaws, storeFlaws, knownBugs, manyFlaws, someFlaws, groupFlaws, semaphoreFlaws, rwlockFlaws,
+		lockerFlaws, storeFlaws, knownBugs, manyFlaws, someFlaws, groupFlaws, kindFlaws, semaphoreFlaws, rwlockFlaws,
 	) {
 		seen := slices.DeleteFunc(slices.Clone(f.fails), func(name string) bool { return !ofLockers[name] })
 		switch {

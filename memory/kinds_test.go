@@ -204,7 +204,6 @@ func TestDowngradeOfOneOfTheKinds(t *testing.T) {
 		for _, kind := range []backend.Kind{backend.Exclusive, backend.Upgradeable} {
 			taken(t, b, lockOf("w", kind))
 			next := queue(t.Context(), b, mayWrite("u"))
-			writer := queue(t.Context(), b, writes("w2"))
 			waits(t, "the next", next)
 			if err := b.Extend(t.Context(), reads("w")); err != nil {
 				t.Error(err)
@@ -214,6 +213,9 @@ func TestDowngradeOfOneOfTheKinds(t *testing.T) {
 				t.Error(err)
 			}
 			returned(t, b, mayWrite("u"))
+			taken(t, b, mayWrite("u2"))
+			writer := queue(t.Context(), b, writes("w2"))
+			returned(t, b, mayWrite("u2"))
 			waits(t, "a writer beside a reader", writer)
 			returned(t, b, reads("w"))
 			soon(t, "the writer", writer, nil)
