@@ -134,6 +134,21 @@ func TestUpgradeOfWhatIsLost(t *testing.T) {
 	})
 }
 
+// An upgrade that waits ends with the lease that it is of, also if the store still has that.
+func TestUpgradeEndsWithItsLease(t *testing.T) {
+	groups(t, func(w *world) {
+		reads := w.lock(w.process().Shared())
+		up := w.lock(w.process().Upgradeable(), locker.MaxHold(10*time.Second), locker.TTL(time.Minute))
+		start := time.Now()
+		if _, err := rwlock.Upgrade(w.Context(), up); !errors.Is(err, locker.ErrLost) || time.Since(start) > 10*time.Second {
+			w.Errorf("%v after %v", err, time.Since(start))
+		}
+		_ = up.Unlock(w.Context())
+		w.Unlock(reads)
+		w.empty()
+	})
+}
+
 // A middleware has to pass on the context of its caller. If it does not, calls are refused, a question counts as not
 // asked, and a downgrade gives the key back.
 func TestMiddlewareWithAContextOfItsOwn(t *testing.T) {

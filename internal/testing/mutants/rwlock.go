@@ -90,7 +90,7 @@ var rwlockMutants = []mutant{
 	ofEntries("an upgraded entry is kept", "rwlock/lease.go", "	_ = own.Unlock(ctx) // if", "	// if",
 		"TestGroupBehindMiddleware"),
 	ofEntries("an upgrade goes on without the entry", "rwlock/lease.go",
-		"within, cancel := locker.WithLease(ctx, own)", "within, cancel := context.WithCancel(ctx)", "TestUpgradeThatFails"),
+		"within, cancel := locker.WithLease(ctx, own)", "within, cancel := context.WithCancel(ctx)", "TestUpgradeEndsWithItsLease"),
 	ofEntries("a downgrade of an entry that nobody has heard of holds", "rwlock/lease.go", "	case x.Heard():\n",
 		"	case x != nil:\n", "TestMiddlewareWithAContextOfItsOwn"),
 	ofEntries("a downgrade that is not answered is forgotten", "grant.go", "	if !g.shares || time",
