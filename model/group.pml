@@ -4,7 +4,7 @@
  *
  * The world: each of P callers acquires once. With RW=0 it is a caller of S permits with a weight of 1 or 2, and with
  * SMALL some programs have the limit S-1. With RW=1 it is a reader, a writer, which may become a reader, or a reader
- * that may become a writer. A request is executed once the caller has sent it, at any later time, also when the caller
+ * that may become a writer: it gets a second entry beside the first, which it then releases. A request is executed once the caller has sent it, at any later time, also when the caller
  * has ended. DUP times a request is executed once more. LOST times a request, an answer or the news of a grant is lost.
  * LEAVES times a caller that waits leaves, and CRASHES times a caller crashes. What it has ends at any later time, and
  * from then on its place in the queue may be passed over. LOSSES times an entry ends under a caller that lives, whose
@@ -15,9 +15,11 @@
  *
  *   LIMIT  nobody relies on a number that another one relies on, or that is not below its own n; a writer relies alone
  *   TOKEN  a writer has a greater token than all before it, a reader a greater one than all writers before it
- *   FIFO   nobody is granted anything before one that was in the queue earlier, except an upgrade
+ *   FIFO   nobody is granted anything before one that was in the queue earlier, except an upgrade, and a reader before
+ *          one that waits to be upgradeable, whom it is in the way of by nothing
  *   NOBODY nothing is granted to a caller whose release was executed
- *   TOLD   after each step, the first that waits and lives cannot have all that it wants
+ *   TOLD   after each step, the first that waits and lives cannot have all that it wants, nor can a reader behind
+ *          those that wait to be upgradeable
  *   STUCK  all callers are served, or leave
  *
  * The bugs to plant, each with -D and its name, are marked BUG.
@@ -65,6 +67,7 @@
 
 /* What the server has. */
 byte kind[4];                                        /* of the entry of this owner; 0: it has none */
+bool raised[4];                                      /* it has an exclusive entry as well: an upgrade */
 byte numbers[4];                                     /* bits: the numbers of a permit */
 byte token[4];
 byte counter;
@@ -75,6 +78,7 @@ bool tomb[4];                                        /* released: what comes lat
 /* What is on its way. */
 bool asked[4], again[4];                           /* a request; one that was executed already */
 bool releases[4];
+bool undoes[4];                                        /* the release of an upgrade that has failed */
 byte told[4];                                        /* the answer, or the news */
 #define WAIT    1
 #define GRANTED 2
@@ -92,7 +96,7 @@ byte done, dead;                                       /* bits: callers that are
 /* For the assertions only. */
 byte greatest, written;                                /* tokens that were relied on; by writers */
 byte dups, lost, leaves, crashes, losses;
-byte i1, i2, h1, f1, w1;                                  /* scratch, 0 between steps */
+byte i1, i2, h1, f1, w1, t1;                              /* scratch, 0 between steps */
 
 #define SELF (_pid+1)
 #define BIT(p) (1 << (p))
@@ -108,9 +112,9 @@ inline fit(o, k) {
 	:: i1 <= P ->
 		if
 		:: k == PERMIT -> i2 = i2 | numbers[i1]
-		:: k == SHARED -> i2 = i2 + (kind[i1] == EXCLUSIVE)
-		:: k == UPGRADE -> i2 = i2 + (kind[i1] >= UPGRADE)
-		:: k == EXCLUSIVE -> i2 = i2 + (i1 != o && kind[i1] > 0)
+		:: k == SHARED -> i2 = i2 + (kind[i1] == EXCLUSIVE || raised[i1])
+		:: k == UPGRADE -> i2 = i2 + (kind[i1] >= UPGRADE || raised[i1])
+		:: k == EXCLUSIVE -> i2 = i2 + (i1 != o && (kind[i1] > 0 || raised[i1]))
 		fi;
 		i1++
 	:: else -> break
@@ -168,14 +172,22 @@ inline grant(o, k) {
 	i1 = 1;
 	do
 	:: i1 <= P ->
-		CHECK(i1 == o || raises == o || ticket[i1] == 0 || CRASHED(i1) || (ticket[o] > 0 && ticket[o] < ticket[i1]), FIFO);
+		CHECK(i1 == o || raises == o || ticket[i1] == 0 || CRASHED(i1) || (ticket[o] > 0 && ticket[o] < ticket[i1]) ||
+			(k == SHARED && want[i1] == UPGRADE), FIFO);
 		i1++
 	:: else -> break
 	od;
 	i1 = 0;
 	CHECK(raises == 0 || raises == o || CRASHED(raises), FIFO);
 	CHECK(!tomb[o], NOBODY);
-	kind[o] = k; numbers[o] = f1 & ~ALL;
+	if
+	:: raises == o ->
+		raised[o] = true;
+#ifdef REPLACES                                        /* BUG: an upgrade takes the place of what it is of */
+		kind[o] = EXCLUSIVE
+#endif
+	:: else -> kind[o] = k; numbers[o] = f1 & ~ALL
+	fi;
 #ifdef SAME                                            /* BUG: a writer that was a reader keeps its token */
 	if :: raises == o :: else -> counter++; token[o] = counter fi;
 #else
@@ -184,11 +196,27 @@ inline grant(o, k) {
 	drop(o)
 }
 
-/* h1 becomes who is next: an upgrade, or else the first of the queue. */
+/* h1 becomes who is next: an upgrade, or else the first of the queue behind t1 that are passed. */
 inline next() {
 	h1 = raises; i1 = 1;
 	do
-	:: i1 <= P -> h1 = (h1 == 0 && ticket[i1] == 1 -> i1 : h1); i1++
+	:: i1 <= P -> h1 = (h1 == 0 && ticket[i1] == t1 + 1 -> i1 : h1); i1++
+	:: else -> break
+	od;
+	i1 = 0
+}
+#define PASSED(o) (raises != o && want[o] == UPGRADE)
+#ifdef STRICT                                          /* BUG: readers wait behind those that want to be upgradeable */
+#define PASS(o) false
+#else
+#define PASS(o) PASSED(o)
+#endif
+
+/* w1 becomes whether a newcomer waits behind others. */
+inline behind(o) {
+	w1 = (raises > 0); i1 = 1;
+	do
+	:: i1 <= P -> w1 = w1 || (i1 != o && ticket[i1] > 0 && !(want[o] == SHARED && PASS(i1))); i1++
 	:: else -> break
 	od;
 	i1 = 0
@@ -210,14 +238,15 @@ inline next() {
 inline serve(o) {
 	w1 = o;
 	fit(w1, (raises == w1 -> EXCLUSIVE : want[w1]));
+	f1 = (t1 > 0 && want[w1] != SHARED -> 0 : f1);     /* only readers pass others */
 	if
 	:: f1 > 0 -> grant(w1, (raises == w1 -> EXCLUSIVE : want[w1])); told[w1] = NEWS
 	:: else
 	fi
 }
 
-/* Hands places to those that wait, in order, up to the first that cannot have what it wants. A waiter is told; self is
- * asking, and is answered. */
+/* Hands places to those that wait, in order, up to the first that cannot have what it wants, but for those that are
+ * passed. A waiter is told; self is asking, and is answered. */
 inline hand_on(self) {
 	do
 	:: true ->
@@ -228,10 +257,14 @@ inline hand_on(self) {
 		:: i2 > 0 && SKIPS(i2) -> drop(i2)
 		:: i2 > 0 && TOLD(i2) && !SKIPS(i2) ->
 			h1 = 0; serve(i2);
-			if :: f1 == 0 || !MORE -> break :: else fi
+			if
+			:: f1 > 0 && MORE
+			:: f1 == 0 && PASS(w1) -> t1++
+			:: else -> break
+			fi
 		fi
 	od;
-	h1 = 0; f1 = 0; i2 = 0; w1 = 0
+	h1 = 0; f1 = 0; i2 = 0; w1 = 0; t1 = 0
 }
 /* The scripts. */
 inline ask(o) {
@@ -247,8 +280,8 @@ inline ask(o) {
 		if
 		:: kind[o] > 0 -> skip                 /* it was granted before */
 		:: else ->
-			next(); w1 = h1; h1 = 0;
 			fit(o, want[o]);
+			behind(o);
 			if
 #if defined(OVERTAKES)                                 /* BUG: a newcomer takes what is free although others wait */
 			:: f1 > 0 && (true || w1) -> grant(o, want[o])
@@ -273,14 +306,18 @@ inline ask(o) {
 	fi
 }
 inline check() {
-	next(); w1 = h1; h1 = 0;
-	if
-	:: w1 > 0 && !CRASHED(w1) ->
-		fit(w1, (raises == w1 -> EXCLUSIVE : want[w1]));
-		CHECK(f1 == 0, TOLD)
-	:: else
-	fi;
-	f1 = 0; w1 = 0
+	do
+	:: true ->
+		next(); w1 = h1; h1 = 0;
+		if
+		:: w1 > 0 && !CRASHED(w1) ->
+			fit(w1, (raises == w1 -> EXCLUSIVE : want[w1]));
+			CHECK(f1 == 0 || t1 > 0 && want[w1] != SHARED, TOLD);
+			if :: PASSED(w1) -> t1++ :: else -> break fi
+		:: else -> break
+		fi
+	od;
+	f1 = 0; w1 = 0; t1 = 0
 }
 inline release(o) {
 	printf("%c is released\n", NAME(o));
@@ -306,6 +343,15 @@ inline raise(o) {
 		hand_on(o)
 	:: else
 	fi
+}
+inline undo(o) {
+	printf("the upgrade of %c is undone\n", NAME(o));
+	if :: raises == o -> raises = 0 :: else fi;
+	raised[o] = false;
+#ifdef REPLACES
+	kind[o] = 0;
+#endif
+	hand_on(0)
 }
 inline lower(o) {
 	if
@@ -364,6 +410,8 @@ inline beat() {
 #define MORTAL
 #endif
 
+#define RAISED (raised[SELF] || kind[SELF] == EXCLUSIVE)
+
 active [P] proctype Caller() MORTAL
 {
 	if
@@ -391,18 +439,19 @@ wait:	do
 	:: d_step { relies[SELF] == UPGRADE && !gone[SELF] ->
 		printf("%c asks to become a writer\n", NAME(SELF)); raising[SELF] = true; raise(SELF) };
 		do
-		:: d_step { told[SELF] && kind[SELF] == EXCLUSIVE -> told[SELF] = 0; enter(SELF) }; break
-		:: d_step { told[SELF] && kind[SELF] != EXCLUSIVE -> told[SELF] = 0 }
+		:: d_step { told[SELF] && RAISED && !gone[SELF] -> told[SELF] = 0;
+			raised[SELF] = false; kind[SELF] = EXCLUSIVE; enter(SELF) }; break
+		:: d_step { told[SELF] && !(RAISED) -> told[SELF] = 0 }
 		:: d_step { HEART && told[SELF] == 0 && stale[SELF] -> stale[SELF] = false; hand_on(0);
-			told[SELF] = (kind[SELF] == EXCLUSIVE -> NEWS : 0) }
-		:: gone[SELF] -> break
-		:: d_step { leaves < LEAVES && raises == SELF -> leaves++; raising[SELF] = false; raises = 0;
-			printf("%c gives the upgrade up\n", NAME(SELF)); hand_on(0) } -> break
+			told[SELF] = (RAISED -> NEWS : 0) }
+		:: d_step { gone[SELF] -> undoes[SELF] = true; raising[SELF] = false } -> break
+		:: d_step { leaves < LEAVES && raising[SELF] -> leaves++; undoes[SELF] = true; raising[SELF] = false;
+			printf("%c gives the upgrade up\n", NAME(SELF)) } -> break
 		od
 	fi;
 out:	skip;
 	d_step { relies[SELF] = 0; on[SELF] = 0; releases[SELF] = true }
-	!releases[SELF];
+	!releases[SELF] && !undoes[SELF];
 	d_step { done = done | BIT(SELF); told[SELF] = 0 }
 }
 
@@ -421,14 +470,15 @@ inline executed(o) { d_step { o <= P && asked[o] ->
 inline repeated(o) { d_step { o <= P && again[o] && dups < DUP ->
 	dups++; printf("%c asks, again\n", NAME(o)); ask(o) } }
 inline released(o) { d_step { o <= P && releases[o] -> release(o); check(); releases[o] = false } }
+inline undone(o) { d_step { o <= P && undoes[o] -> undo(o); check(); undoes[o] = false } }
 inline losesAsk(o) { d_step { o <= P && asked[o] && lost < LOST ->
 	lost++; asked[o] = false; beat(); printf("the request of %c is lost\n", NAME(o)) } }
 inline losesNews(o) { d_step { o <= P && told[o] && lost < LOST ->
 	lost++; told[o] = 0; beat(); printf("what %c is told is lost\n", NAME(o)) } }
-inline ends(o) { d_step { o <= P && kind[o] > 0 && (ENDS(o) || losses < LOSSES && !CRASHED(o)) ->
+inline ends(o) { d_step { o <= P && (kind[o] > 0 || raised[o] && CRASHED(o)) && (ENDS(o) || losses < LOSSES && !CRASHED(o)) ->
 	printf("the entry of %c ends\n", NAME(o));
 	if
-	:: CRASHED(o)
+	:: CRASHED(o) -> raised[o] = false
 	:: else -> losses++; RELIES gone[o] = !waits[o]
 	fi;
 	if :: raises == o -> raises = 0 :: else fi;
@@ -443,6 +493,7 @@ end:	do
 	:: executed(1) :: executed(2) :: executed(3)
 	:: repeated(1) :: repeated(2) :: repeated(3)
 	:: released(1) :: released(2) :: released(3)
+	:: undone(1) :: undone(2) :: undone(3)
 	:: losesAsk(1) :: losesAsk(2) :: losesAsk(3)
 	:: losesNews(1) :: losesNews(2) :: losesNews(3)
 	:: ends(1) :: ends(2) :: ends(3)

@@ -337,6 +337,8 @@ groupBugs() {
   breaks "LATE: what comes after the release is executed"        NOBODY -DLATE -DLEAVES=1 -DDUP=1
   breaks "BEHIND: an upgrade waits behind a writer"              STUCK  -DHEART=0 -DRW=1 -DBEHIND
   breaks "SAME: a writer that was a reader keeps its token"      TOKEN  -DHEART=0 -DRW=1 -DSAME
+  breaks "STRICT: readers wait behind upgradeable ones"          TOLD   -DHEART=0 -DRW=1 -DSTRICT
+  breaks "REPLACES: a failed upgrade takes what it is of"        LIMIT  -DRW=1 -DLEAVES=1 -DREPLACES
   heading "broken assumptions"
   breaks "nobody asks again, and a message is lost"              STUCK  -DHEART=0 -DLOST=1
 }
