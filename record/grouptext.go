@@ -15,9 +15,6 @@ import (
 // read it as one, and the other way round.
 const groupFormat = 2
 
-// maxLocks is how many locks a group has at most: placename.Block places, the gate, and the intent lock.
-const maxLocks = 66
-
 // groupText is the text of the record of a group.
 type groupText struct {
 	Format int    `json:"locker"`
