@@ -30,16 +30,16 @@ var kindProperties = []property[Harness]{
 	},
 	{
 		"UpgradePassesTheQueue",
-		"An upgrade is granted before all that wait, once there is no other lock beside the one it is of, and leaves that as " +
-			"it is. One of a lock that is not held, or not any more, is refused with ErrNotHeld.",
+		"An upgrade is granted before all that wait, once there is no other lock beside the one it is of, and leaves that " +
+			"as it is. One of a lock that is not held, or not any more, is refused with ErrNotHeld.",
 		"The writer that waits in front and the reader that becomes a writer wait for each other, or an upgrade that fails " +
 			"takes the lock that its caller had.",
 		upgradePassesTheQueue,
 	},
 	{
 		"DowngradeHandsOn",
-		"An Extend with the kind Shared makes an exclusive lock a shared one and hands on what that frees; one with another " +
-			"kind changes none.",
+		"An Extend with the kind Shared makes an exclusive lock a shared one and hands on what that frees; one with " +
+			"another kind changes none.",
 		"Readers wait for a writer that reads, or a renewal that comes late makes a writer of a reader beside others.",
 		downgradeHandsOn,
 	},

@@ -57,7 +57,7 @@
 //   - A reader waits for the writers that came before it. It does not wait for those that wait to be upgradeable.
 //   - A writer that waits is overtaken only by newcomers that share what a reader of their process has, for 50 ms on
 //     most stores; see below. With slots, the readers that are at the gate already come first, too.
-//   - With slots, writers that wait for the intent lock are not at the gate yet. While one writer is ahead of another, a
+//   - With slots, writers that wait for the intent lock are not at the gate yet. While one is ahead of another, a
 //     caller of Shared that waits overtakes the second one at most once.
 //
 // Upgrade passes all that wait: the caller has what the first of them waits for. Readers wait behind it.

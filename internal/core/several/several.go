@@ -267,12 +267,16 @@ func ExtensionFrom(ctx context.Context) *Extension {
 	return x
 }
 
-// Hear records that the Client knows of it, and Want that others wait.
+// Hear records that the Client knows of it.
 func (x *Extension) Hear() { x.heard.Store(true) }
+
+// Want records that others wait.
 func (x *Extension) Want() { x.wanted.Store(true) }
 
-// Heard reports whether the Client knows of it, and Wanted whether others wait.
-func (x *Extension) Heard() bool  { return x.heard.Load() }
+// Heard reports whether the Client knows of it.
+func (x *Extension) Heard() bool { return x.heard.Load() }
+
+// Wanted reports whether others wait.
 func (x *Extension) Wanted() bool { return x.wanted.Load() }
 
 // Partial has locks that a call needs only while it waits, or while it waits for more of them. What the caller has
