@@ -74,8 +74,8 @@
 //
 // A token is the time of day of the client in microseconds, or one more than the last token of the key, if that is
 // greater. So if a record was deleted, its tokens grow nevertheless, and those of different keys are in order, as far
-// as the clocks of the clients agree. Package rwlock compares tokens of several keys: on a store of records, its
-// tokens need these clocks.
+// as the clocks of the clients agree. Places in one record share a counter, and so do readers and writers. Only the
+// token of several permits of a semaphore with more than 64, which may be in two records, needs these clocks.
 package record
 
 import (
