@@ -74,6 +74,9 @@ func (c *Client) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lea
 		case m.N < 0 || m.N > len(m.Keys) || m.Spare < 0:
 			err = invalid("%d of %d locks, and %d to spare", m.N, len(m.Keys), m.Spare)
 		}
+		if err == nil {
+			_, err = c.entry(ctx, key)
+		}
 		if err != nil {
 			return nil, &Error{"trylock", key, err}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/core/ending"
 	"github.com/golocker/locker/internal/core/several"
+	"github.com/golocker/locker/internal/core/slots"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -134,7 +135,7 @@ func (rw *RWLock) fly(r *readers, f *flight, op, key string) {
 		return
 	}
 	k, err = rw.enterGroup(ctx, op, key, shared, nil, nil)
-	if !errors.Is(err, errors.ErrUnsupported) {
+	if !errors.Is(err, slots.ErrApart) {
 		return
 	}
 	err = nil

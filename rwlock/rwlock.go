@@ -130,7 +130,7 @@ func (v *view) acquire(ctx context.Context, op, key string, opts []locker.Option
 		return v.rw.share(ctx, op, key)
 	}
 	k, err := v.rw.enterGroup(ctx, op, key, v.kind, nil, opts)
-	if errors.Is(err, errors.ErrUnsupported) {
+	if errors.Is(err, slots.ErrApart) {
 		get := method(op)
 		switch v.kind {
 		case upgradeable:
@@ -156,12 +156,12 @@ func method(op string) acquire {
 }
 
 // enterGroup acquires one entry of the group that stands for key, beside from if that is not nil. The error matches
-// errors.ErrUnsupported if the key is made of locks.
+// slots.ErrApart if the key is made of locks.
 func (rw *RWLock) enterGroup(
 	ctx context.Context, op, key string, kind kind, from locker.Lease, opts []locker.Option,
 ) (*locks, error) {
 	if rw.whole.IsApart() {
-		return nil, errors.ErrUnsupported
+		return nil, slots.ErrApart
 	}
 	e := &several.Entry{Name: groupName(key), Wants: backend.Group{Kind: kinds[kind]}}
 	if from != nil {

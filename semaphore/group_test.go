@@ -2,6 +2,8 @@ package semaphore_test
 
 import (
 	"errors"
+	"fmt"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +90,42 @@ func TestGroupBehindAMiddlewareWithoutUnwrap(t *testing.T) {
 			w.Error("one permit is held twice")
 		}
 		w.Unlock(p)
+		w.empty(1)
+	})
+}
+
+// An error of the connection does not say that the store has no groups, whatever it matches. Otherwise a caller would
+// have a permit as a lock, beside those of the group.
+func TestErrorsOfConnectionsDoNotDenyTheGroup(t *testing.T) {
+	groups(t, func(w *world) {
+		w.Calls.Fail(fmt.Errorf("write: %w", syscall.EOPNOTSUPP))
+		var others []*semaphore.Semaphore
+		for _, l := range []locker.Locker{w.Client(), placestest.Opaque(w.Client())} {
+			s := semaphore.New(l, 1)
+			if lease, err := s.TryLock(w.Context(), key); err == nil {
+				w.Errorf("%v of a store that fails", lease)
+			}
+			others = append(others, s)
+		}
+		w.Calls.Fail(nil)
+		p := w.lock(semaphore.New(w.Client(), 1))
+		for _, s := range others {
+			if lease, err := s.TryLock(w.Context(), key); !errors.Is(err, locker.ErrHeld) {
+				w.Errorf("one permit is held twice: %v, %v", lease, err)
+			}
+		}
+		w.Unlock(p)
+		w.empty(1)
+	})
+}
+
+// A lock with the name of a group would keep all others from it.
+func TestLockAllHasNoLockOfAGroup(t *testing.T) {
+	groups(t, func(w *world) {
+		keys := []string{"{" + key + "}#permits", "other"}
+		if lease, err := locker.TryLockAll(w.Context(), w.Client(), keys); !errors.Is(err, locker.ErrInvalid) {
+			w.Errorf("%v, %v", lease, err)
+		}
 		w.empty(1)
 	})
 }

@@ -104,7 +104,7 @@ func (s *Semaphore) acquire(
 			numbers, _ := e.Of(fence)
 			return &Permit{Lease: lease, key: key, fence: fence, numbers: numbers, settle: func() {}}, nil
 		}
-		if !errors.Is(err, errors.ErrUnsupported) {
+		if !errors.Is(err, slots.ErrApart) {
 			return nil, err
 		}
 	}

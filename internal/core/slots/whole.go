@@ -37,8 +37,11 @@ func (w *Whole) IsKnown() bool {
 	return known && !w.IsApart()
 }
 
+// ErrApart is the error of a Whole whose places are locks of their own.
+var ErrApart = errors.New("each place is a lock of its own")
+
 // Acquire acquires e for a call of op, Lock or TryLock, that is about key. If nobody below knows of the group, the
-// error matches errors.ErrUnsupported. Others are of type *locker.Error, and say what explain returns, as in [Group].
+// error is ErrApart. Others are of type *locker.Error, and say what explain returns, as in [Group].
 func (w *Whole) Acquire(
 	ctx context.Context, op, key string, e *several.Entry, opts []locker.Option,
 	explain func(waits bool, held *locker.HeldError) string,
@@ -56,11 +59,14 @@ func (w *Whole) Acquire(
 			return lease, nil
 		}
 		Release(ctx, lease) // it is a lock: nobody below knows of the group
-		err = errors.ErrUnsupported
-	}
-	if errors.Is(err, errors.ErrUnsupported) {
 		w.apart.Store(true)
-		return nil, err
+		return nil, ErrApart
+	}
+	// Errors of connections, such as EOPNOTSUPP, match ErrUnsupported, too. Whoever took them for an answer would have
+	// locks beside those that have places of the group.
+	if errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, locker.ErrUnavailable) && !w.IsKnown() {
+		w.apart.Store(true)
+		return nil, ErrApart
 	}
 	return nil, About(op, key, err, func(_ string, held *locker.HeldError) string {
 		return explain(held.Remaining == 0, held) // who waits has nothing yet

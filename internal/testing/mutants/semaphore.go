@@ -70,6 +70,8 @@ var semaphoreMutants = []mutant{
 		"front+place+back", "front+place+back[:0]"),
 	permit("a holder that can be served is refused", "internal/core/slots/slots.go", "spare := len(g.Slots) - n",
 		"spare := 0 * n"),
+	permit("an error of a connection denies the group", "internal/core/slots/whole.go",
+		" && !errors.Is(err, locker.ErrUnavailable) && !w.IsKnown() {", " {"),
 	permit("Close does not wait for a gate of LockAll", "taken.go", "if !t.call.Own(l.discount) { // a gate",
 		"if l != nil { // a gate"),
 	permit("an Unlock within the release of a gate waits for itself", "internal/core/slots/slots.go",
