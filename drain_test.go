@@ -78,6 +78,7 @@ func TestDrainEndsWaitsAndNoLeases(t *testing.T) {
 		if took := time.Since(start); took > 0 {
 			t.Errorf("who waited was told after %v", took)
 		}
+		asked := s.count("acquire") + s.count("queue")
 		for what, call := range map[string]func() error{
 			"Lock":    func() error { _, err := c.Lock(t.Context(), "free"); return err },
 			"TryLock": func() error { _, err := c.TryLock(t.Context(), "free"); return err },
@@ -90,6 +91,9 @@ func TestDrainEndsWaitsAndNoLeases(t *testing.T) {
 			if err := call(); !errors.Is(err, locker.ErrDraining) {
 				t.Errorf("%s: %v", what, err)
 			}
+		}
+		if n := s.count("acquire") + s.count("queue") - asked; n > 0 {
+			t.Errorf("%d attempts were sent", n)
 		}
 		time.Sleep(10 * locker.DefaultTTL)
 		if err := held.Err(); err != nil {
@@ -240,13 +244,13 @@ func TestDrainWhileTheStoreHangs(t *testing.T) {
 		s.on("extend", hang)
 		bounded, end := context.WithTimeout(t.Context(), 3*time.Second)
 		defer end()
-		inFlight := asks(bounded, c, "another")
+		inFlight, waits := asks(bounded, c, "another"), asks(t.Context(), c, "another")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
 		drained := drains(ctx, c)
-		for _, waits := range []<-chan granted{front, behind} {
-			wantErr(t, (<-waits).err, locker.ErrDraining, locker.ErrClosed)
+		for _, got := range []<-chan granted{front, behind, waits} {
+			wantErr(t, (<-got).err, locker.ErrDraining, locker.ErrClosed)
 		}
 		if took := time.Since(start); took > 0 {
 			t.Errorf("who waited was told after %v", took)
