@@ -34,8 +34,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// middlewares has all middleware except [locker.Defaults] and package audit, in the order that config uses, the outermost
-// first.
+// middlewares has all middleware except [locker.Defaults] and package audit, in the order that config uses, the
+// outermost first.
 var middlewares = []struct {
 	name string
 	make func() locker.Middleware

@@ -103,8 +103,9 @@ func TestSemaphoreRecoversFromABurst(t *testing.T) {
 // trip is how long a request and its answer take in a burst.
 const trip = time.Millisecond
 
-// burst has a number of clients acquire one of n permits for 50 ms, so many times a second. After a second, four callers
-// for each permit come at once. It returns the longest wait of those who come after seconds later or more, for as long.
+// burst has a number of clients acquire one of n permits for 50 ms, so many times a second. After a second, four
+// callers for each permit come at once. It returns the longest wait of those who come after seconds later or more, for
+// as long.
 func (w *world) burst(n, rate, clients, after int) time.Duration {
 	w.Calls.Delay(trip / 2)
 	w.Calls.Answer(trip / 2)

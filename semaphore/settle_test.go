@@ -381,7 +381,8 @@ func TestDrainWhileCallersWait(t *testing.T) {
 		failed := make(chan error)
 		for _, k := range []int{2, 4, 1} { // behind a caller that waits, nobody overtakes
 			go func() {
-				_, err := semaphore.New(client, n).Weight(k).Lock(w.Context(), key, locker.TTL(time.Hour), locker.MinHold(time.Minute))
+				s := semaphore.New(client, n).Weight(k)
+				_, err := s.Lock(w.Context(), key, locker.TTL(time.Hour), locker.MinHold(time.Minute))
 				failed <- err
 			}()
 			time.Sleep(time.Second)

@@ -330,6 +330,6 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]killer{test("internal/redis/node", "TestContendedLocksHaveNoUsualCase")}},
 })
 
-var otherMutants = slices.Concat(electionMutants, drainMutants, manyMutants, subscriptionMutants, localMutants, semaphoreMutants,
-	wantedMutants, rwlockMutants, onceMutants, compatMutants, joinedMutants, foreignMutants, recordMutants, etcdMutants,
+var otherMutants = slices.Concat(electionMutants, drainMutants, manyMutants, subscriptionMutants, localMutants,
+	semaphoreMutants, wantedMutants, rwlockMutants, onceMutants, compatMutants, joinedMutants, foreignMutants, recordMutants, etcdMutants,
 	renewMutants, expiryMutants, cleanupMutants, fenceMutants)
