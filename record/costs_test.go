@@ -2,6 +2,7 @@ package record_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -127,6 +128,9 @@ func TestCostsOfAnHour(t *testing.T) {
 			go runs(0, ticks.Ran)(t, l)
 		}, runs(5*time.Second, ticks.Elsewhere), 60 * 8, 0},
 	} {
+		if testing.Short() && (strings.HasPrefix(kind.name, "a wait") || strings.Contains(kind.name, "exclusive")) {
+			continue // an hour of these takes seconds
+		}
 		inBubble(t, func(t *testing.T, s *recordstore.Store) {
 			s.Latency = 5 * time.Millisecond
 			one := service{s, func() time.Duration { return 0 }, nil}
