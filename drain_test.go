@@ -56,8 +56,8 @@ func polledAndQueued(t *testing.T, f func(t *testing.T, s *store, c, other *lock
 	}
 }
 
-// Whatever a program does about locks while it drains: no lock is acquired, who waits is told at once, and what is held
-// stays so.
+// Whatever a program does about locks while it drains: no lock is acquired, waiters are notified at once, and what is
+// held stays so.
 func TestDrainEndsWaitsAndNoLeases(t *testing.T) {
 	polledAndQueued(t, func(t *testing.T, s *store, c, other *locker.Client) {
 		held, foreign := mustLock(t, c, "held"), mustLock(t, other, "k")
@@ -76,7 +76,7 @@ func TestDrainEndsWaitsAndNoLeases(t *testing.T) {
 			wantKey(t, err, "k")
 		}
 		if took := time.Since(start); took > 0 {
-			t.Errorf("who waited was told after %v", took)
+			t.Errorf("the waiter was notified after %v", took)
 		}
 		asked := s.count("acquire") + s.count("queue")
 		for what, call := range map[string]func() error{
@@ -232,8 +232,8 @@ func TestDrainWaitsForWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// While the store hangs, who waits is told nevertheless, and Drain ends with its context. A request that is in flight
-// ends as always.
+// While the store hangs, waiters are notified nevertheless, and Drain ends with its context. A request that is in
+// flight ends as always.
 func TestDrainWhileTheStoreHangs(t *testing.T) {
 	polledAndQueued(t, func(t *testing.T, s *store, c, other *locker.Client) {
 		held, foreign := mustLock(t, c, "held"), mustLock(t, other, "k")
@@ -253,7 +253,7 @@ func TestDrainWhileTheStoreHangs(t *testing.T) {
 			wantErr(t, (<-got).err, locker.ErrDraining, locker.ErrClosed)
 		}
 		if took := time.Since(start); took > 0 {
-			t.Errorf("who waited was told after %v", took)
+			t.Errorf("the waiter was notified after %v", took)
 		}
 		if got := <-drained; !slices.Equal(got, []string{"held"}) || time.Since(start) != time.Second {
 			t.Errorf("Drain returned %v after %v", got, time.Since(start))
@@ -395,7 +395,7 @@ func TestDrainOfThousands(t *testing.T) {
 			}
 		}
 		if took := time.Since(start); took > 0 {
-			t.Errorf("who waited was told after %v", took)
+			t.Errorf("the waiter was notified after %v", took)
 		}
 		for i, l := range leases {
 			time.Sleep(time.Second)

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ var groupProperties = []property[Harness]{
 	{
 		"GroupOvertakesNobody",
 		"Acquire of permits is refused while a caller waits for some in the queue, also if as many are free as it wants.",
-		"Who waits for many permits waits for ever if newcomers take each one that is returned.",
+		"A caller that waits for many permits waits for ever if newcomers take each one that is returned.",
 		groupOvertakesNobody,
 	},
 	{
@@ -34,15 +35,24 @@ var groupProperties = []property[Harness]{
 	},
 }
 
-// groupers makes n Backends for a fresh store, and skips the property unless they have groups.
+// groupers makes n Backends for a fresh store, and skips the property unless they have groups of permits.
 func groupers(t testing.TB, h Harness, n int) []backend.Backend {
 	t.Helper()
+	return stating(t, h, n, "Groups", func(can backend.Capabilities) bool { return can.Groups })
+}
+
+// stating makes n Backends for a fresh store, and skips the property unless they state a capability, which needs a
+// queue.
+func stating(
+	t testing.TB, h Harness, n int, name string, stated func(can backend.Capabilities) bool,
+) []backend.Backend {
+	t.Helper()
 	bs, _ := backends(t, h, n)
-	if !backend.Of(bs[0]).Groups {
-		t.Skip("the Backend does not state Groups: each permit is a lock")
+	if !stated(backend.Of(bs[0])) {
+		t.Skipf("the Backend does not state %s: each place is a lock", name)
 	}
 	if _, ok := bs[0].(backend.Queuer); !ok {
-		t.Fatal("a Backend that states Groups: expected a backend.Queuer, seen none")
+		t.Fatalf("a Backend that states %s: expected a backend.Queuer, seen none", name)
 	}
 	return bs
 }
@@ -102,11 +112,7 @@ func groupHandsOn(t testing.TB, h Harness) {
 	}
 	time.Sleep(stall) // nothing tells that a caller was granted nothing
 	for i, q := range calls[2:] {
-		select {
-		case <-q.done:
-			t.Errorf("caller %d, behind one that wants more than is free: expected it to wait, seen %v", i+2, q.err)
-		default:
-		}
+		q.waitsOn(t, fmt.Sprintf("Queue of caller %d, behind one that wants more than is free", i+2))
 	}
 	for _, q := range calls {
 		o := q.granted(t, "Queue of permits to be granted", hangLimit)

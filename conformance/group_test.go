@@ -15,7 +15,7 @@ func withGroups(s *store) { s.can.Groups, s.can.Kinds = true, true }
 
 // groupFlaws are mistakes with groups of permits.
 var groupFlaws = []flaw{
-	{name: "group: who waits behind another one hears of nothing for a while", fails: []string{"GroupHandsOn"},
+	{name: "group: a waiter behind another one hears of nothing for a while", fails: []string{"GroupHandsOn"},
 		store: func(s *store) {
 			withGroups(s)
 			queue := s.queue

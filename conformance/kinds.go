@@ -55,14 +55,7 @@ var kindProperties = []property[Harness]{
 // kinders makes n Backends for a fresh store, and skips the property unless they have groups of locks.
 func kinders(t testing.TB, h Harness, n int) []backend.Backend {
 	t.Helper()
-	bs, _ := backends(t, h, n)
-	if !backend.Of(bs[0]).Kinds {
-		t.Skip("the Backend does not state Kinds: readers and writers have locks of their own")
-	}
-	if _, ok := bs[0].(backend.Queuer); !ok {
-		t.Fatal("a Backend that states Kinds: expected a backend.Queuer, seen none")
-	}
-	return bs
+	return stating(t, h, n, "Kinds", func(can backend.Capabilities) bool { return can.Kinds })
 }
 
 // kindOf is a request for a lock of a group.

@@ -500,15 +500,7 @@ func closeEndsWaiting(t testing.TB, h Harness) {
 	if best > bound {
 		t.Errorf("Lock: expected it to return within milliseconds of Close, seen it return %v later", best)
 	}
-	unlock(t, holder)
-	asked := time.Now()
-	next, err := ls[0].TryLock(t.Context(), "k", locker.TTL(longTTL))
-	if err != nil {
-		t.Errorf("TryLock of the lock that was unlocked: expected a lease, seen %v", err)
-		next, _ = acquireWhenFree(t, ls[0], "k")
-		prompt(t, asked) // a store that stalls notices late that the waiters have left
-	}
-	unlock(t, next)
+	wantNoWaiters(t, ls[0], holder)
 }
 
 func drainEndsWaiting(t testing.TB, h Harness) {
@@ -551,12 +543,18 @@ func drainEndsWaiting(t testing.TB, h Harness) {
 	if best > bound {
 		t.Errorf("Lock: expected it to return within milliseconds of Drain, seen it return %v later", best)
 	}
+	wantNoWaiters(t, ls[0], holder)
+}
+
+// wantNoWaiters unlocks holder, a lease of "k", and fails unless the waiters of the lock have left, so that it is free.
+func wantNoWaiters(t testing.TB, l locker.Locker, holder locker.Lease) {
+	t.Helper()
 	unlock(t, holder)
 	asked := time.Now()
-	next, err := ls[0].TryLock(t.Context(), "k", locker.TTL(longTTL))
+	next, err := l.TryLock(t.Context(), "k", locker.TTL(longTTL))
 	if err != nil {
 		t.Errorf("TryLock of the lock that was unlocked: expected a lease, seen %v", err)
-		next, _ = acquireWhenFree(t, ls[0], "k")
+		next, _ = acquireWhenFree(t, l, "k")
 		prompt(t, asked) // a store that stalls notices late that the waiters have left
 	}
 	unlock(t, next)

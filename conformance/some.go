@@ -37,7 +37,7 @@ var someProperties = []property[Harness]{
 		"SomeQueueAtTheGateRefuses",
 		"AcquireMany acquires nothing while somebody waits in the queue for one of the gates, also if its holder has died, " +
 			"unless Look is stated.",
-		"Who waits for the gate has waited for longer than a caller that has just come.",
+		"The waiter for the gate has waited for longer than a caller that has just come.",
 		someQueueAtTheGateRefuses,
 	},
 	{
@@ -52,7 +52,7 @@ var someProperties = []property[Harness]{
 		"SomeOvertakeNobody",
 		"AcquireMany is not granted a lock that callers wait for in the queue, also if its holder has died, unless Look is " +
 			"stated.",
-		"Who waits for that lock has waited for longer than a caller that has just come.",
+		"The waiter for that lock has waited for longer than a caller that has just come.",
 		someOvertakeNobody,
 	},
 	{

@@ -125,7 +125,7 @@ func TestPermitIsKept(t *testing.T) {
 	})
 }
 
-// Programs with different limits have no permit beyond their own. Who waits for one below its limit keeps its place.
+// Programs with different limits have no permit beyond their own. A waiter for one below its limit keeps its place.
 func TestGroupOfCallersWithDifferentLimits(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()

@@ -111,7 +111,7 @@ func TestKindsAreHandedOnInOrder(t *testing.T) {
 	})
 }
 
-// Who comes while somebody waits to be one that may write is kept out if it would write, and not if it reads.
+// While a caller waits for an upgradeable lock, newcomers that would write are kept out, and readers are not.
 func TestReaderPassesThoseOfAnotherKind(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()
@@ -276,7 +276,7 @@ func TestKindsThatAreWanted(t *testing.T) {
 	})
 }
 
-// The error names who waits in front, or who is in the way.
+// The error names the first waiter, or a holder that is in the way.
 func TestKindsThatAreHeldAreDescribed(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()

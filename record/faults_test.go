@@ -89,6 +89,19 @@ func runOf(t *testing.T, rng *rand.Rand, processes int, open func() *locker.Clie
 	return j.grants
 }
 
+// keep extends the lease now and then, and unlocks it. A process that crashes keeps it until its end.
+func keep(ctx context.Context, rng *rand.Rand, lease locker.Lease, crashes bool) {
+	if crashes {
+		<-lease.Done()
+		return
+	}
+	for range rng.IntN(4) {
+		time.Sleep(time.Duration(rng.Int64N(int64(ttl / 2))))
+		_ = lease.Extend(ctx, locker.TTL(ttl/2+time.Duration(rng.Int64N(int64(ttl)))))
+	}
+	_ = lease.Unlock(ctx)
+}
+
 // eachSeed runs a test with faults of several kinds, in virtual time.
 func eachSeed(t *testing.T, f func(t *testing.T, s *recordstore.Store, rng *rand.Rand)) {
 	n := uint64(seeds)
@@ -132,15 +145,7 @@ func TestOneHolderUnderFaults(t *testing.T) {
 				return
 			}
 			j.granted(lease, before)
-			if crashes {
-				<-lease.Done()
-				return
-			}
-			for range rng.IntN(4) {
-				time.Sleep(time.Duration(rng.Int64N(int64(ttl / 2))))
-				_ = lease.Extend(ctx, locker.TTL(ttl/2+time.Duration(rng.Int64N(int64(ttl)))))
-			}
-			_ = lease.Unlock(ctx)
+			keep(ctx, rng, lease, crashes)
 		})
 		s.Inject(nil)
 		if n < 10 {

@@ -368,15 +368,7 @@ func TestOneHolderOfEachPlaceUnderFaults(t *testing.T) {
 			all.mu.Lock()
 			all.grants++
 			all.mu.Unlock()
-			if crashes {
-				<-lease.Done()
-				return
-			}
-			for range rng.IntN(4) {
-				time.Sleep(time.Duration(rng.Int64N(int64(ttl / 2))))
-				_ = lease.Extend(ctx, locker.TTL(ttl/2+time.Duration(rng.Int64N(int64(ttl)))))
-			}
-			_ = lease.Unlock(ctx)
+			keep(ctx, rng, lease, crashes)
 		})
 		s.Inject(nil)
 		if n < 10 {

@@ -16,8 +16,8 @@ import (
 // a record of its own. A process that takes the lock again at once looks for a new sign, once in a pause of waiters. If
 // there is one, it leaves the lock to others for longer than such a pause.
 //
-// A sign is a hint. Nobody reads a lock from it: one that is lost, old or false costs a pause. Who waits for a holder
-// that keeps the lock writes none, and who takes a lock that nobody wants reads one in a pause.
+// A sign is a hint. Nobody reads a lock from it: one that is lost, old or false costs a pause. A process that waits for
+// a holder which keeps the lock writes none, and one that takes a lock which nobody wants reads one in a pause.
 type turns struct {
 	mu     sync.Mutex
 	byName recent[turn]

@@ -228,7 +228,7 @@ func (rw *RWLock) group(key string, gates ...string) *slots.Group {
 	return g
 }
 
-// explain returns the text of an error: held describes a holder, or who waits in front, at a gate if there is one.
+// explain returns the text of an error: held describes a holder, or the first waiter, at a gate if there is one.
 func explain(gate bool, held *locker.HeldError) string {
 	if gate {
 		return slots.First("others come before", held)

@@ -151,7 +151,7 @@ func TestLossWhileSlotsAreCollected(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			stores(t, func(w *world) {
-				if w.Groups { // who waits has nothing yet
+				if w.Groups { // a waiter has nothing yet
 					return
 				}
 				read := w.lock(w.process().Shared())

@@ -128,8 +128,8 @@ func (s *Semaphore) group(key string) *slots.Group {
 	}
 }
 
-// explain returns the text of an error: held describes a holder of a permit, or who waits in front, at the gate if
-// there is one.
+// explain returns the text of an error: held describes a holder of a permit, or the first waiter, at the gate if there
+// is one.
 func (s *Semaphore) explain(gate bool, held *locker.HeldError) string {
 	switch {
 	case gate && s.n == 1:

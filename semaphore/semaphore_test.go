@@ -13,12 +13,9 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/redis/script"
-	"github.com/golocker/locker/internal/testing/virtual"
-	"github.com/golocker/locker/lockertest"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/semaphore"
@@ -141,7 +138,7 @@ func (w *world) burst(n, rate, clients, after int) time.Duration {
 	return time.Duration(longest.Load())
 }
 
-// Newcomers that pass the gate keep nobody from many permits: who waits for them at the front is not passed.
+// Newcomers that pass the gate keep nobody from many permits: the waiter for them at the front is not passed.
 func TestNewcomersDoNotStarveWeights(t *testing.T) {
 	stores(t, func(w *world) {
 		if !w.Steps {
@@ -582,51 +579,6 @@ func TestHoldersLearnThatAPermitIsWanted(t *testing.T) {
 		w.Unlock(third)
 		w.Unlock(two)
 		w.empty(n)
-	})
-}
-
-// withoutGroups is a store that makes a lock of each permit.
-type withoutGroups struct{ *lockertest.Store }
-
-func (s withoutGroups) Capabilities() backend.Capabilities {
-	can := s.Store.Capabilities()
-	can.Groups = false
-	return can
-}
-
-// A store that hangs for longer than the gate lives: the patience of those that wait counts from when it began to hang,
-// and not from when the gate was lost.
-func TestPatienceWhenTheStoreHangs(t *testing.T) {
-	virtual.Test(t, func(t *testing.T) {
-		store := lockertest.NewStore()
-		s := func() *semaphore.Semaphore {
-			c := locker.NewClient(withoutGroups{store})
-			t.Cleanup(func() { _ = c.Close() })
-			return semaphore.New(c, 1)
-		}
-		if _, err := s().Lock(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
-		failed := make(chan time.Time, 2)
-		for range cap(failed) {
-			waits := s()
-			go func() {
-				_, err := waits.Lock(t.Context(), key, locker.TTL(ttl), locker.Patience(2*time.Second))
-				if !errors.Is(err, locker.ErrUnavailable) {
-					t.Error(err)
-				}
-				failed <- time.Now()
-			}()
-		}
-		time.Sleep(time.Second)
-		start := time.Now()
-		store.Delay(time.Hour)
-		for range cap(failed) {
-			if took := (<-failed).Sub(start); took > 12*time.Second { // the gate lives for up to 3 s, and two requests follow
-				t.Errorf("failed after %v, with a patience of 2 s and requests that end after 5 s", took)
-			}
-		}
-		store.Delay(0)
 	})
 }
 

@@ -69,6 +69,6 @@ func (w *Whole) Acquire(
 		return nil, ErrApart
 	}
 	return nil, About(op, key, err, func(_ string, held *locker.HeldError) string {
-		return explain(held.Remaining == 0, held) // who waits has nothing yet
+		return explain(held.Remaining == 0, held) // a waiter has nothing yet
 	})
 }
