@@ -26,10 +26,11 @@ type Hold struct {
 	Verified     []Call        // the same
 
 	last   *Entry        // the line with which it ends, or nil
-	told   time.Duration // the end of the lease as its loss says it
+	told   time.Duration // when its loss should have been reported at the latest
 	lost   bool          // the store has said that the lock belongs to the lease no longer
 	again  bool          // and has released it later
-	forced bool          // an operator has taken the lock
+	forced bool          // an operator may have taken the lock
+	others int           // further readers that have the same place
 
 	// The last line that says that the lease has not ended, and when the call was made.
 	alive uint64
@@ -55,20 +56,49 @@ func (h *Hold) block() (first, end uint64) {
 // reads reports whether others may read beside the holder, whose tokens have no order then.
 func (h *Hold) reads() bool { return h.Kind == audit.Shared || h.Kind == audit.Upgradeable }
 
-// excludes reports whether the other must not hold the key at the same time. A process that upgrades its lock has both.
+// excludes reports whether the other must not hold the key at the same time.
 func (h *Hold) excludes(other *Hold) bool {
-	if h.Kind == audit.Exclusive && other.Kind == audit.Upgradeable && h.Process == other.Process {
-		return false
-	}
 	return !h.reads() || !other.reads() || h.Kind == audit.Upgradeable && other.Kind == audit.Upgradeable
 }
 
 // clock takes the times of a line.
 type clock func(l *audit.Line) (asked, answered, until time.Duration)
 
-// own is the monotonic clock of a process.
-func own(l *audit.Line) (asked, answered, until time.Duration) {
-	return l.AskedMono, l.AnsweredMono, l.UntilMono
+// own returns the monotonic clock of each process, which is set forward by what the wall clock has gained on it: the
+// monotonic clock stands still while the machine sleeps, and the validity of a lease ends by the earlier of both.
+func (l *Logs) own(entries []Entry) clock {
+	type stamp struct{ mono, gained time.Duration }
+	stamps := map[string][]stamp{}
+	add := func(line *audit.Line) {
+		from := entries[0].Asked
+		stamps[line.Process] = append(stamps[line.Process],
+			stamp{line.AskedMono, line.Asked.Sub(from) - line.AskedMono},
+			stamp{line.AnsweredMono, line.Answered.Sub(from) - line.AnsweredMono})
+	}
+	for i := range entries {
+		add(&entries[i].Line)
+	}
+	for process, of := range stamps {
+		if p := l.processes[process]; p.closed > 0 {
+			add(&p.end)
+			of = stamps[process]
+		}
+		slices.SortFunc(of, func(a, b stamp) int { return cmp.Compare(a.mono, b.mono) })
+		for i := range of[1:] {
+			of[i+1].gained = max(of[i+1].gained, of[i].gained)
+		}
+	}
+	gained := func(process string, mono time.Duration) time.Duration {
+		of := stamps[process]
+		n, _ := slices.BinarySearchFunc(of, mono, func(s stamp, mono time.Duration) int {
+			return cmp.Or(cmp.Compare(s.mono, mono), -1) // the last one of that time
+		})
+		return of[n-1].gained
+	}
+	return func(line *audit.Line) (asked, answered, until time.Duration) {
+		gain := gained(line.Process, line.AnsweredMono)
+		return line.AskedMono + gained(line.Process, line.AskedMono), line.AnsweredMono + gain, line.UntilMono + gain
+	}
 }
 
 // wall returns the wall clock, from a time on.
@@ -78,15 +108,24 @@ func wall(from time.Time) clock {
 	}
 }
 
+// begin returns a hold that begins with a line.
+func begin(e *Entry, at clock) *Hold {
+	h := &Hold{Entry: *e, Unlock: Never, Released: Never, NotHeld: Never, Ended: Never}
+	h.Call, h.Return, h.Until = at(&e.Line)
+	h.alive, h.sure = e.Seq, h.Return
+	return h
+}
+
 // holds returns the holds of one key, in the order of their beginnings. entries are in the order of processes and
-// numbers.
-func (l *Logs) holds(entries []Entry, at clock) (hs []*Hold) {
+// numbers. The clocks of two processes differ by apart at most.
+func (l *Logs) holds(entries []Entry, at clock, apart time.Duration) (hs []*Hold) {
 	type lease struct {
 		process, grant string
 		fence          uint64
 	}
 	byLease := map[lease]*Hold{}
-	forced, all := map[uint64]bool{}, false
+	forced := map[uint64]bool{}
+	var taken []Call // from which holder is not known
 	for i := range entries {
 		e := &entries[i]
 		id := lease{e.Process, e.Grant, e.Fence}
@@ -94,28 +133,40 @@ func (l *Logs) holds(entries []Entry, at clock) (hs []*Hold) {
 		switch {
 		case e.Event == audit.Forced:
 			if e.Outcome == audit.OK || e.Outcome == audit.Unknown {
-				forced[e.Fence] = true
-				all = all || e.Fence == 0 // of which holder is not known
+				forced[e.Fence] = e.Fence > 0
+				if asked, answered, _ := at(&e.Line); e.Fence == 0 {
+					taken = append(taken, Call{asked, answered})
+				}
 			}
 		case e.Event == audit.Acquired, e.Event == audit.HandedOver:
-			if h != nil && h.reads() { // readers of one place
+			if h != nil && h.reads() && h.last == nil {
+				h.others++
 				continue
 			}
-			h = &Hold{Entry: *e, Unlock: Never, Released: Never, NotHeld: Never, Ended: Never}
-			h.Call, h.Return, h.Until = at(&e.Line)
+			h = begin(e, at)
+			if e.From != "" {
+				h.upgrades(hs)
+			}
 			hs, byLease[id] = append(hs, h), h
-			h.alive, h.sure = e.Seq, h.Return
 		case h != nil:
-			h.note(l.processes[e.Process], e, at)
+			if next := h.note(l.processes[e.Process], e, at); next != nil {
+				hs, byLease[id] = append(hs, next), next
+			}
 		}
 	}
 	for _, h := range hs {
-		p := l.processes[h.Process]
-		if h.last == nil {
+		if p := l.processes[h.Process]; h.last == nil {
 			h.endsAt(p, p.closed)
+			if p.closed > 0 {
+				_, closed, _ := at(&p.end)
+				h.Until = min(h.Until, max(h.sure, closed)) // later lines would not have been written
+			}
 		}
 		first, _ := h.block()
-		if h.forced = all || forced[first]; h.forced {
+		h.forced = forced[first] || slices.ContainsFunc(taken, func(call Call) bool {
+			return h.Call-apart <= call.Answered && call.Asked-apart <= h.Until
+		})
+		if h.forced {
 			h.Until = h.Return // it is not known when
 		}
 	}
@@ -133,19 +184,42 @@ func (h *Hold) endsAt(p *process, seq uint64) {
 	}
 }
 
-func (h *Hold) note(p *process, e *Entry, at clock) {
+// upgrades ends the upgradeable hold of the same process that h is an upgrade of: nobody relies on it any more.
+func (h *Hold) upgrades(before []*Hold) {
+	for _, from := range slices.Backward(before) {
+		if from.Process != h.Process {
+			return
+		}
+		if from.Grant == h.From {
+			from.Unlock = min(from.Unlock, h.Return)
+			return
+		}
+	}
+}
+
+// note adds a line to the hold. If the holder has made the lock a shared one, note returns a hold that begins with
+// that.
+func (h *Hold) note(p *process, e *Entry, at clock) (next *Hold) {
 	asked, answered, until := at(&e.Line)
 	ok := e.Outcome == audit.OK
-	if e.Kind == audit.Shared && h.Kind != audit.Shared { // a downgrade, from which on others may read
+	share := e.Kind == audit.Shared && h.Kind != audit.Shared
+	if share { // whatever comes of it, others may read from now on
 		h.Unlock = min(h.Unlock, asked)
 	}
 	switch {
+	case e.Event == audit.Extended && ok && share:
+		h.Extended = append(h.Extended, Call{asked, answered})
+		h.endsAt(p, e.Seq)
+		h.last = e
+		return begin(e, at)
 	case e.Event == audit.Extended && ok:
 		h.Extended, h.Until = append(h.Extended, Call{asked, answered}), until
 		h.alive, h.sure = e.Seq, max(h.sure, asked)
 	case e.Event == audit.Verified && ok:
 		h.Verified = append(h.Verified, Call{asked, answered})
 		h.alive, h.sure = e.Seq, max(h.sure, asked)
+	case e.Event == audit.Released && ok && h.others > 0: // another one still reads
+		h.others--
 	case e.Event == audit.Released, e.Event == audit.Lost:
 		if h.last == nil {
 			h.endsAt(p, e.Seq)
@@ -154,6 +228,9 @@ func (h *Hold) note(p *process, e *Entry, at clock) {
 		switch {
 		case e.Event == audit.Lost:
 			h.Ended, h.told = answered, until
+			if p.whole(h.alive, e.Seq) { // by the wall clock it may have ended before
+				h.told = min(until, h.Until)
+			}
 			h.lost = h.lost || Taken(e.Reason)
 		case ok:
 			h.again = h.again || h.lost
@@ -165,6 +242,7 @@ func (h *Hold) note(p *process, e *Entry, at clock) {
 			h.Unlock = min(h.Unlock, asked)
 		}
 	}
+	return nil
 }
 
 // Taken reports whether the reason of a loss is one that the store has reported.

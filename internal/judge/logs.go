@@ -148,7 +148,7 @@ func (l *Logs) take(text []byte, file, number int) error {
 		p.Label = e.Label
 		return nil
 	case audit.Close:
-		p.closed = e.Seq
+		p.closed, p.end = e.Seq, e.Line
 		return nil
 	case audit.Dropped:
 		return nil
@@ -208,7 +208,8 @@ func (l *Logs) Stores() []string {
 // process is what is known of the log of a process.
 type process struct {
 	Label  string // host and process ID; empty if the beginning of the log is missing
-	closed uint64 // the number of the last line; 0: it is missing
+	closed uint64 // the number of the last line, which is end; 0: it is missing
+	end    audit.Line
 	ranges []span // of the numbers of the lines that are there, in ascending order, none next to another
 }
 
@@ -274,7 +275,7 @@ func (l *Logs) Holds(since time.Time) (keys []string, byKey map[string][]*Hold) 
 	}
 	byKey = map[string][]*Hold{}
 	for key, of := range entries {
-		byKey[key] = l.holds(of, wall(since))
+		byKey[key] = l.holds(of, wall(since), 0)
 	}
 	return slices.Sorted(maps.Keys(entries)), byKey
 }

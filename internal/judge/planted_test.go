@@ -72,6 +72,65 @@ func (t tardy) TryLock(ctx context.Context, key string, opts ...locker.Option) (
 	return t.Locker.TryLock(lockertrace.With(context.Background(), &trace), key, opts...)
 }
 
+// pausing is a Locker whose calls of Lock take a millisecond more.
+type pausing struct{ locker.Locker }
+
+func (p pausing) Unwrap() locker.Locker { return p.Locker }
+
+func (p pausing) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	defer time.Sleep(time.Millisecond)
+	return p.Locker.Lock(ctx, key, opts...)
+}
+
+// A store with Kinds has the upgradeable lock and its upgrade for a moment, and others read beside a downgraded lock.
+func TestUpgradesAndDowngradesAreNoFaults(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		store := memory.NewBackend()
+		var files [2]bytes.Buffer
+		var clients [2]*rwlock.RWLock
+		var ends []func() error
+		for i := range files {
+			log, client := audit.New(&files[i]), locker.NewClient(store)
+			ends = append(ends, client.Close, log.Close)
+			l := pausing{locker.Wrap(client, log.Middleware("store"))}
+			clients[i] = rwlock.New(locker.Defaults(locker.TTL(time.Second))(l))
+		}
+		ctx := t.Context()
+		for range 3 {
+			lease, err := clients[0].Upgradeable().Lock(ctx, "k")
+			if err == nil {
+				time.Sleep(5 * time.Second) // for renewals, here and below
+				lease, err = rwlock.Upgrade(ctx, lease)
+			}
+			if err == nil {
+				time.Sleep(5 * time.Second)
+				lease, err = rwlock.Downgrade(ctx, lease)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			reader, err := clients[1].Shared().TryLock(ctx, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			_, _ = lease.Unlock(ctx), reader.Unlock(ctx)
+		}
+		for _, end := range ends {
+			_ = end()
+		}
+		logs := New()
+		for i := range files {
+			if err := logs.Read("log", &files[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, found := judged(t, logs, Options{Clocks: true}); found != nil {
+			t.Error(found)
+		}
+	})
+}
+
 // Each kind of fault is planted in a store or a Client, and is found from the logs of two processes alone.
 func TestPlantedFaultsAreFoundFromTheLogsAlone(t *testing.T) {
 	yes := func() error { return nil }

@@ -114,7 +114,12 @@ type checker struct {
 // key checks all rules, and returns how many holds there are.
 func (c *checker) key(entries []Entry) int {
 	c.promptness(entries)
-	mine := c.logs.holds(inOrder(entries), own)
+	inOrder(entries)
+	apart := 24 * time.Hour // of clocks of which nothing is known
+	if c.Clocks {
+		apart = c.ClockError
+	}
+	mine := c.logs.holds(entries, c.logs.own(entries), apart)
 	c.unique(mine)
 	c.grants(mine)
 	byProcess := map[string][]*Hold{}
@@ -128,7 +133,7 @@ func (c *checker) key(entries []Entry) int {
 	}
 	if c.Clocks && len(byProcess) > 1 {
 		c.cross, c.slack = true, c.ClockError
-		c.compare(c.logs.holds(entries, wall(entries[0].Asked)))
+		c.compare(c.logs.holds(entries, wall(entries[0].Asked), apart))
 	}
 	return len(mine)
 }
@@ -164,7 +169,8 @@ func bySlot(hs []*Hold) (all [][]*Hold) {
 
 // add adds a finding about two holds, or about one.
 func (c *checker) add(rule Rule, of []*Hold, format string, args ...any) {
-	if c.cross && len(of) > 1 && of[0].Process == of[1].Process { // was compared by its own clock
+	alone := !slices.ContainsFunc(of, func(h *Hold) bool { return h.Process != of[0].Process })
+	if c.cross && alone { // was compared by its own clock
 		return
 	}
 	if c.count[rule]++; c.count[rule] > maxFound {
@@ -248,7 +254,7 @@ func (c *checker) unique(hs []*Hold) {
 	for _, h := range byToken {
 		first, end := h.block()
 		switch {
-		case h.Fence == 0:
+		case h.Fence == 0, h.Event == audit.Extended: // a share keeps its token
 			continue
 		case last != nil && !(h.reads() && last.reads()):
 			if _, lastEnd := last.block(); h.Fence == last.Fence || h.Grant != last.Grant && first < lastEnd {
@@ -340,6 +346,9 @@ func (c *checker) certificates(hs []*Hold) {
 	check := func(rule Rule, h *Hold, what string, calls ...Call) {
 		for _, of := range calls {
 			call := of.Asked
+			if call > h.Unlock { // an upgradeable lock whose upgrade counts, and is still there
+				continue
+			}
 			n, _ := slices.BinarySearchFunc(hs, call-c.slack,
 				func(h *Hold, t time.Duration) int { return cmp.Compare(h.Return, t) })
 			if other := before[n].above(h); other != nil {
@@ -366,9 +375,9 @@ func (c *checker) losses(hs []*Hold) {
 		of := []*Hold{h}
 		switch {
 		case h.forced:
-		case h.NotHeld < h.Until-c.Slack:
+		case h.NotHeld < h.Until:
 			c.add(Early, of, "%s, and Unlock found it gone %v before its end", c.say(h), h.Until-h.NotHeld)
-		case h.lost && h.Ended < h.Until-c.Slack:
+		case h.lost && h.Ended < h.Until:
 			c.add(Early, of, "%s, and was told %v before its end that it was gone", c.say(h), h.Until-h.Ended)
 		}
 		if h.again && !h.forced {

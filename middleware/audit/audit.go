@@ -6,7 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -35,12 +39,14 @@ type audited struct {
 func (a *audited) Unwrap() locker.Locker { return a.next }
 
 func (a *audited) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	defer a.log.call()()
 	h := a.newHold(ctx, key, false)
 	lease, err := a.next.Lock(lockertrace.With(ctx, &h.trace), key, opts...)
 	return h.acquired(ctx, lease, err)
 }
 
 func (a *audited) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	defer a.log.call()()
 	h := a.newHold(ctx, key, true)
 	lease, err := a.next.TryLock(lockertrace.With(ctx, &h.trace), key, opts...)
 	return h.acquired(ctx, lease, err)
@@ -48,6 +54,7 @@ func (a *audited) TryLock(ctx context.Context, key string, opts ...locker.Option
 
 // TryLockMany implements [locker.ManyLocker]. Each key has a line.
 func (a *audited) TryLockMany(ctx context.Context, m locker.Many, opts ...locker.Option) ([]locker.Lease, error) {
+	defer a.log.call()()
 	holds := make([]*hold, len(m.Keys))
 	for i, key := range m.Keys {
 		holds[i] = a.newHold(ctx, key, true)
@@ -85,6 +92,7 @@ func (a *audited) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	if !ok {
 		return inspect.Inspection{State: inspect.Unknown}, &locker.Error{Op: "release", Key: key, Err: errNoInspector}
 	}
+	defer a.log.call()()
 	asked := time.Now()
 	seen, err := i.ForceRelease(ctx, key, owner)
 	line := a.line(Forced, key)
@@ -142,10 +150,35 @@ func (l *Line) fail(err error) {
 		l.Outcome = Unknown
 	}
 	var of *locker.Error
-	if errors.As(err, &of) { // the event has the operation, and the key may be secret
+	if errors.As(err, &of) { // the event has the operation
 		err = of.Err
 	}
-	l.Err = err.Error()
+	if l.Err = err.Error(); l.KeyHash != "" {
+		l.Err = withoutKey(err)
+	}
+}
+
+// withoutKey says why a call has failed, without words of a store or a middleware: the key may be in them, in any form.
+func withoutKey(err error) string {
+	var said []string
+	var network *net.OpError
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &network):
+		said = append(said, network.Error())
+	case errors.As(err, &errno):
+		said = append(said, errno.Error())
+	}
+	for _, known := range []error{
+		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrUnavailable, locker.ErrNoQuorum,
+		locker.ErrReleaseUnknown, locker.ErrNotReplicated, locker.ErrInvalid, locker.ErrReentrant, locker.ErrForeignKey,
+		locker.ErrClosed, errors.ErrUnsupported, context.Canceled, context.DeadlineExceeded, io.EOF, net.ErrClosed,
+	} {
+		if errors.Is(err, known) {
+			said = append(said, known.Error())
+		}
+	}
+	return strings.Join(said, ": ")
 }
 
 // hold is one call of Lock or TryLock, and the lease that it returns.
@@ -228,6 +261,9 @@ func (l *Line) describe(ctx context.Context, lease locker.Lease) {
 	}
 	if entry := several.EntryFrom(ctx, lease.Key()); entry != nil {
 		l.Slots, _ = entry.Of(l.Fence)
+		if from := entry.Wants.From; from != "" {
+			l.From = hash(from)[:16]
+		}
 	}
 	if of, ok := locker.LeaseAs[interface{ Overlaps() bool }](lease); ok && of.Overlaps() && l.Kind == Plain {
 		l.Kind = Shared // a permit or a reader, and the middleware is around it
@@ -270,9 +306,10 @@ func (h *hold) renewed(r lockertrace.Renewal) {
 
 func (h *hold) ended(err error) {
 	h.mu.Lock()
+	line, ready := h.line, h.ready
 	h.lost = err
 	h.mu.Unlock()
-	if line, ready := h.common(); ready {
+	if ready {
 		h.tellLost(line, err)
 	}
 }
@@ -292,6 +329,7 @@ func (h *hold) Extend(ctx context.Context, opts ...locker.Option) error {
 		h.line.Kind = Shared
 		h.mu.Unlock()
 	}
+	defer h.of.log.call()()
 	asked := time.Now()
 	err := h.Lease.Extend(ctx, opts...)
 	h.write(ctx, Extended, false, asked, err)
@@ -300,6 +338,7 @@ func (h *hold) Extend(ctx context.Context, opts ...locker.Option) error {
 
 // Verify is found by [locker.Verify].
 func (h *hold) Verify(ctx context.Context) error {
+	defer h.of.log.call()()
 	asked := time.Now()
 	err := locker.Verify(ctx, h.Lease)
 	h.write(ctx, Verified, false, asked, err)
@@ -308,6 +347,7 @@ func (h *hold) Verify(ctx context.Context) error {
 
 // Bind is found by [locker.Bind]. It proves what Verify proves.
 func (h *hold) Bind(ctx context.Context, to any) error {
+	defer h.of.log.call()()
 	asked := time.Now()
 	err := locker.Bind(ctx, h.Lease, to)
 	h.write(ctx, Verified, false, asked, err)
@@ -315,6 +355,7 @@ func (h *hold) Bind(ctx context.Context, to any) error {
 }
 
 func (h *hold) Unlock(ctx context.Context) error {
+	defer h.of.log.call()()
 	asked := time.Now()
 	err := h.Lease.Unlock(ctx)
 	h.write(ctx, Released, false, asked, err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -270,6 +272,86 @@ func TestKeysAreHashed(t *testing.T) {
 	}
 }
 
+// Errors of stores, drivers and middleware may have the key in them, also encoded.
+func TestHashedKeysAreNotInErrors(t *testing.T) {
+	for _, failure := range []error{
+		fmt.Errorf("GET locks/c2VjcmV0 of secret: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}),
+		fmt.Errorf("%w: %w", locker.ErrUnavailable, &locker.Error{Op: "lock", Key: "secret", Err: io.EOF}),
+		&os.PathError{Op: "open", Path: "/locks/secret", Err: syscall.EACCES},
+	} {
+		f := newFile()
+		log := audit.New(f, audit.HashKeys())
+		client := locker.NewClient(failing{memory.NewBackend(), failure})
+		_, _ = locker.Wrap(client, log.Middleware("store")).TryLock(t.Context(), "secret")
+		_ = client.Close()
+		_ = log.Close()
+		said := f.lines(t)[1].Err
+		if text := f.text.String(); strings.Contains(text, "secret") || strings.Contains(text, "c2VjcmV0") {
+			t.Error(text)
+		}
+		if !strings.Contains(said, "connection refused") && !strings.Contains(said, "EOF") &&
+			!strings.Contains(said, "permission denied") {
+			t.Errorf("of %v, the line says %q", failure, said)
+		}
+	}
+}
+
+type failing struct {
+	backend.Backend
+	err error
+}
+
+func (f failing) Acquire(context.Context, backend.Request) (backend.Grant, error) {
+	return backend.Grant{}, f.err
+}
+
+// late is a Locker whose Unlock returns long after the lock was released.
+type late struct {
+	locker.Locker
+	by time.Duration
+}
+
+type lateLease struct {
+	locker.Lease
+	by time.Duration
+}
+
+func (l late) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	lease, err := l.Locker.TryLock(ctx, key, opts...)
+	return lateLease{lease, l.by}, err
+}
+
+func (l lateLease) Unlock(ctx context.Context) error {
+	defer time.Sleep(l.by)
+	return l.Lease.Unlock(ctx)
+}
+
+// Whoever reads a complete log relies on it that a lock was not unlocked.
+func TestCloseWaitsForTheLineOfAnUnlock(t *testing.T) {
+	for by, want := range map[time.Duration][]string{
+		100 * time.Millisecond: {"released lock k ok", "close"}, time.Minute: {"dropped", "close"},
+	} {
+		virtual.Test(t, func(t *testing.T) {
+			f := newFile()
+			log, client := audit.New(f), locker.NewClient(memory.NewBackend())
+			lease, err := locker.Wrap(late{client, by}, log.Middleware("store")).TryLock(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { _ = lease.Unlock(t.Context()) }()
+			synctest.Wait()
+			_ = client.Close()
+			began := time.Now()
+			_ = log.Close()
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("Close took %v", took)
+			}
+			wants(t, f, append([]string{"start", "acquired lock k ok"}, want...)...)
+			time.Sleep(by)
+		})
+	}
+}
+
 // A lock does not wait for a file that cannot be written. Lines that do not fit are counted.
 func TestAFileThatHangsDoesNotBlockALock(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
@@ -443,7 +525,14 @@ func TestAPipeWithoutAReaderDoesNoHarm(t *testing.T) {
 
 func TestAFileThatCannotBeIsAnError(t *testing.T) {
 	dir := t.TempDir()
-	for _, path := range []string{dir, filepath.Join(dir, "no", "log"), ""} {
+	file, loop := filepath.Join(dir, "file"), filepath.Join(dir, "loop")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(loop, loop)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{
+		dir, filepath.Join(dir, "no", "log"), "", filepath.Join(file, "log"), loop,
+		filepath.Join(dir, strings.Repeat("x", 999)),
+	} {
 		if log, err := audit.Open(path); err == nil {
 			_ = log.Close()
 			t.Errorf("%q was opened", path)

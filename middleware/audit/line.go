@@ -81,6 +81,7 @@ type Line struct {
 	Err     string  `json:"err,omitempty"`
 
 	Grant  string `json:"grant,omitempty"`  // random; the leases that are handed over have one
+	From   string `json:"from,omitempty"`   // of an upgrade: the grant of the upgradeable lock
 	Fence  uint64 `json:"fence,omitempty"`  // the fencing token
 	First  uint64 `json:"first,omitempty"`  // the block of tokens of the grant begins with it
 	Tokens int    `json:"tokens,omitempty"` // and has so many

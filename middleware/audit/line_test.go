@@ -2,10 +2,13 @@ package audit
 
 import (
 	"encoding/json"
+	"io"
 	"log/slog"
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // WriteForTest writes n lines.
@@ -38,6 +41,30 @@ func AttrsForTest(now time.Time) []slog.Attr {
 	}
 }
 
+// stuck is a file of which no call returns for a while.
+type stuck struct{}
+
+func (stuck) Write([]byte) (int, error) {
+	time.Sleep(time.Hour)
+	return 0, io.ErrClosedPipe
+}
+
+func (stuck) Close() error {
+	time.Sleep(time.Hour)
+	return nil
+}
+
+func TestCloseDoesNotWaitForAFileWhoseCloseHangs(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		log, began := newLog(stuck{}, nil), time.Now()
+		_ = log.Close()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		time.Sleep(3 * time.Hour)
+	})
+}
+
 var begin = time.Date(2026, 11, 30, 3, 4, 5, 678901234, time.UTC)
 
 // The format of the lines is a promise: what reads them may be older than what has written them, or younger.
@@ -46,15 +73,16 @@ func TestTheFormatOfLines(t *testing.T) {
 		Version: 1, Process: "0123456789abcdef", Seq: 2, Event: Acquired, Asked: begin,
 		Answered: begin.Add(time.Millisecond), AskedMono: 5, AnsweredMono: 1000005, DeadlineMono: 7,
 		Store: "redis://h:6379/0?prefix=lock%3A", Key: "k", KeyHash: "h", Kind: Permit, Try: true, Auto: true, Outcome: OK,
-		Reason: "expired", Err: "e", Grant: "g", Fence: 9, First: 8, Tokens: 3, Limit: 4, Slots: []int{0, 2},
+		Reason: "expired", Err: "e", Grant: "g", From: "u", Fence: 9, First: 8, Tokens: 3, Limit: 4, Slots: []int{0, 2},
 		Label: "web-7:1", Until: begin.Add(time.Second), UntilMono: 1000000005, Missing: 6,
 	}
 	const want = `{"v":1,"process":"0123456789abcdef","seq":2,"event":"acquired",` +
 		`"asked":"2026-11-30T03:04:05.678901234Z","answered":"2026-11-30T03:04:05.679901234Z",` +
 		`"asked_mono":5,"answered_mono":1000005,"deadline_mono":7,` +
 		`"store":"redis://h:6379/0?prefix=lock%3A","key":"k","key_hash":"h","kind":"permit","try":true,"auto":true,` +
-		`"outcome":"ok","reason":"expired","err":"e","grant":"g","fence":9,"first":8,"tokens":3,"limit":4,"slots":[0,2],` +
-		`"label":"web-7:1","until":"2026-11-30T03:04:06.678901234Z","until_mono":1000000005,"missing":6}`
+		`"outcome":"ok","reason":"expired","err":"e","grant":"g","from":"u","fence":9,"first":8,` +
+		`"tokens":3,"limit":4,"slots":[0,2],"label":"web-7:1",` +
+		`"until":"2026-11-30T03:04:06.678901234Z","until_mono":1000000005,"missing":6}`
 	if got, _ := json.Marshal(full); string(got) != want {
 		t.Errorf("a line is\n%s\nwant\n%s", got, want)
 	}

@@ -8,10 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/golocker/locker/internal/core/label"
@@ -24,8 +23,8 @@ const (
 	// again is the pause after lines could not be written.
 	again = time.Second
 
-	// closeGrace is how long Close waits for the file.
-	closeGrace = time.Second
+	// closeGrace is how long Close waits for calls that have not returned, and after that for the file.
+	closeGrace = time.Second / 2
 )
 
 // Log is an audit log. Create one with [Open] or [New], and close it when the Clients that it logs are closed. It is
@@ -41,15 +40,20 @@ type Log struct {
 	buffer  []byte
 	dropped uint64 // since the last line that says so
 	writing bool   // a goroutine writes, until nothing is left
+	calls   uint64 // under way, each of which adds a line when it returns
+	closing bool
 	closed  bool
 
-	closing, over chan struct{} // closed when Close is called, and when nothing is written after that any more
+	idle chan struct{} // closed when no call is under way, while Close waits for that
+	last chan struct{} // closed when no line is added any more
+	over chan struct{} // closed when nothing is written after that any more
 }
 
 // Option changes a [Log].
 type Option func(*Log)
 
 // HashKeys writes the SHA-256 of keys, cut to 128 bits, instead of keys. Whoever can guess a key finds it by its hash.
+// Of errors, only what this library and the operating system say is written, because others may have the key in them.
 func HashKeys() Option { return func(l *Log) { l.hashKeys = true } }
 
 // Open returns a Log that appends lines to the file path, which several processes may share. If the file is renamed or
@@ -57,10 +61,10 @@ func HashKeys() Option { return func(l *Log) { l.hashKeys = true } }
 // pipe need not have a reader yet.
 func Open(path string, opts ...Option) (*Log, error) {
 	f := &file{path: path}
-	if err := f.open(); err != nil {
-		dir, _ := os.Stat(filepath.Dir(path))
-		at, _ := os.Stat(path)
-		if errors.Is(err, fs.ErrPermission) || path == "" || dir == nil || !dir.IsDir() || at != nil && at.IsDir() {
+	if _, err := f.open(); err != nil {
+		var of interface{ Temporary() bool } // too many open files, for example
+		if full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT); !full &&
+			(!errors.As(err, &of) || !of.Temporary()) {
 			return nil, fmt.Errorf("audit: %w", err)
 		}
 	}
@@ -80,7 +84,7 @@ func newLog(to io.WriteCloser, opts []Option) *Log {
 	_, _ = rand.Read(id[:]) // it never fails
 	l := &Log{
 		process: hex.EncodeToString(id[:]), start: time.Now(), to: to,
-		closing: make(chan struct{}), over: make(chan struct{}),
+		last: make(chan struct{}), over: make(chan struct{}),
 	}
 	for _, opt := range opts {
 		opt(l)
@@ -89,28 +93,56 @@ func newLog(to io.WriteCloser, opts []Option) *Log {
 	return l
 }
 
-// Close writes what is left, and a line that says that the log is complete. It returns after a second at most, even if
-// the file cannot be written.
+// Close waits for calls that have not returned, writes what is left, and a line that says that the log is complete. It
+// returns after a second at most, even if the file cannot be written. Calls that return later count as missing lines.
 func (l *Log) Close() error {
 	l.mu.Lock()
-	if l.closed {
+	if l.closing {
 		l.mu.Unlock()
 		return nil
 	}
+	l.closing = true
+	if l.calls > 0 {
+		idle := make(chan struct{})
+		l.idle = idle
+		l.mu.Unlock()
+		select {
+		case <-idle:
+		case <-time.After(closeGrace):
+		}
+		l.mu.Lock()
+	}
+	l.seq += l.calls
+	l.dropped += l.calls
 	l.tellDropped()
 	l.append(&Line{Event: Close}, time.Now())
 	l.closed = true
-	close(l.closing)
+	close(l.last)
 	l.begin()
 	l.mu.Unlock()
-	late := time.NewTimer(closeGrace)
-	defer late.Stop()
 	select {
 	case <-l.over:
-	case <-late.C: // to close a pipe ends the wait for its reader
+	case <-time.After(closeGrace):
+		go func() { _ = l.to.Close() }() // which ends the wait for the reader of a pipe
 	}
-	_ = l.to.Close()
 	return nil
+}
+
+// call says that a call begins, which adds a line. What it returns is to be called when it has done that.
+func (l *Log) call() (ends func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls++
+	return l.returned
+}
+
+func (l *Log) returned() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.calls--; l.calls == 0 && l.idle != nil {
+		close(l.idle)
+		l.idle = nil
+	}
 }
 
 // add adds a line about something that has happened, as a call that was made at asked, or unless there was one, now.
@@ -202,7 +234,7 @@ func (l *Log) write() {
 		retry := time.NewTimer(again)
 		select {
 		case <-retry.C:
-		case <-l.closing:
+		case <-l.last:
 			retry.Stop()
 		}
 	}
@@ -211,13 +243,16 @@ func (l *Log) write() {
 // end records that nothing is written. Call with mu held, which it gives back.
 func (l *Log) end() {
 	l.writing = false
-	if l.closed {
+	closed := l.closed
+	l.mu.Unlock()
+	if closed {
+		_ = l.to.Close()
 		close(l.over)
 	}
-	l.mu.Unlock()
 }
 
-// file is a file that is opened again when it has another name, or cannot be written.
+// file is a file that is opened again when it has another name, or cannot be written. Each call to the system may hang,
+// so none is made with mu held.
 type file struct {
 	path string
 
@@ -229,31 +264,38 @@ type file struct {
 // current returns the file that has the name now.
 func (o *file) current() (*os.File, error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.f != nil {
-		own, err := o.f.Stat()
-		if now, nowErr := os.Stat(o.path); err == nil && nowErr == nil && os.SameFile(own, now) {
-			return o.f, nil
-		}
-		_ = o.f.Close()
-		o.f = nil
+	f := o.f
+	o.mu.Unlock()
+	if f == nil {
+		return o.open()
 	}
-	err := o.open()
-	return o.f, err
+	own, err := f.Stat()
+	if now, nowErr := os.Stat(o.path); err == nil && nowErr == nil && os.SameFile(own, now) {
+		return f, nil
+	}
+	o.drop(f)
+	return o.open()
 }
 
 // open opens the file. Of a pipe it is a reader, too, so that it does not wait for one, and does not fail if there is
 // none any more.
-func (o *file) open() (err error) {
-	if o.closed {
-		return os.ErrClosed
-	}
+func (o *file) open() (*os.File, error) {
 	flags := os.O_APPEND | os.O_CREATE | os.O_WRONLY
 	if info, err := os.Stat(o.path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		flags = os.O_RDWR
 	}
-	o.f, err = os.OpenFile(o.path, flags, 0o600)
-	return err
+	f, err := os.OpenFile(o.path, flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		go func() { _ = f.Close() }()
+		return nil, os.ErrClosed
+	}
+	o.f = f
+	return f, nil
 }
 
 func (o *file) Write(lines []byte) (int, error) {
@@ -263,20 +305,26 @@ func (o *file) Write(lines []byte) (int, error) {
 	}
 	n, err := f.Write(lines)
 	if err != nil {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		_ = f.Close()
-		o.f = nil
+		o.drop(f)
 	}
 	return n, err
 }
 
+// drop closes the file, which will be opened again.
+func (o *file) drop(f *os.File) {
+	o.mu.Lock()
+	o.f = nil
+	o.mu.Unlock()
+	_ = f.Close()
+}
+
 func (o *file) Close() error {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.closed = true
-	if o.f == nil {
+	f := o.f
+	o.mu.Unlock()
+	if f == nil {
 		return nil
 	}
-	return o.f.Close()
+	return f.Close()
 }

@@ -28,9 +28,11 @@ type Log struct {
 //	7-8 a unlock               or: unlock notheld, unlock unknown
 //	9 a done                   it is told of its loss; or: done taken
 //
-// Each client has one lease at a time, and a log of its own. More words of lock are those of [audit.Line]: "handed",
-// "kind shared", "grant g", "tokens 3 from 5", "limit 2 slot 1", "key j". "9 a missing" leaves a line out, "9 a drop"
-// says that one was dropped, and "9 a killed" leaves out the end of the log.
+// Each client has a log of its own. Its lines are about its last lease, or "of a7", the one with that grant. More words
+// of lock are those of [audit.Line]: "handed", "kind shared", "grant g", "tokens 3 from 5", "limit 2 slot 1", "key j",
+// "upgrades a7". "9 a missing" leaves a line out, "9 a drop" says that one was dropped, and "9 a killed" leaves out the
+// end of the log, which is an hour later unless "9 a closes". "9 a sleeps 50" stops its monotonic clock for 50 ms: the
+// times of its lines are by that.
 func Play(t testing.TB, lines ...string) (logs []Log) {
 	t.Helper()
 	clients := map[string]*client{}
@@ -39,7 +41,7 @@ func Play(t testing.TB, lines ...string) (logs []Log) {
 		f := strings.Fields(line)
 		c := clients[f[1]]
 		if c == nil {
-			c = &client{t: t, name: f[1]}
+			c = &client{t: t, name: f[1], leases: map[string]audit.Line{}, closes: time.Hour}
 			clients[f[1]], names = c, append(names, f[1])
 			c.write(audit.Line{Event: audit.Start, Label: "host-" + f[1] + ":1"})
 		}
@@ -48,7 +50,7 @@ func Play(t testing.TB, lines ...string) (logs []Log) {
 	for _, name := range names {
 		c := clients[name]
 		if !c.killed {
-			c.write(audit.Line{Event: audit.Close})
+			c.write(audit.Line{Event: audit.Close, AskedMono: c.closes, AnsweredMono: c.closes})
 		}
 		logs = append(logs, Log{int(name[0] - 'a'), c.text.String()})
 	}
@@ -60,7 +62,10 @@ type client struct {
 	name   string
 	text   strings.Builder
 	seq    uint64
-	lease  audit.Line // what all lines of the lease have in common
+	lease  audit.Line            // what all lines of the lease have in common
+	leases map[string]audit.Line // by their grants
+	slept  time.Duration
+	closes time.Duration
 	until  time.Duration
 	killed bool
 }
@@ -68,9 +73,9 @@ type client struct {
 func (c *client) write(l audit.Line) {
 	c.seq++
 	l.Version, l.Process, l.Seq = audit.Version, "process-"+c.name, c.seq
-	l.Asked, l.Answered = Epoch.Add(l.AskedMono), Epoch.Add(l.AnsweredMono)
+	l.Asked, l.Answered = Epoch.Add(l.AskedMono+c.slept), Epoch.Add(l.AnsweredMono+c.slept)
 	if l.UntilMono > 0 {
-		l.Until = Epoch.Add(l.UntilMono)
+		l.Until = Epoch.Add(l.UntilMono + c.slept)
 	}
 	text, err := json.Marshal(l)
 	if err != nil {
@@ -106,6 +111,9 @@ func (c *client) play(f []string) {
 		to = from
 	}
 	l := c.lease
+	if of := after(f, "of"); of != "" {
+		l = c.leases[of]
+	}
 	l.Outcome = audit.OK
 	for word, o := range map[string]audit.Outcome{"notheld": audit.NotHeld, "unknown": audit.Unknown, "held": audit.Held} {
 		if after(append(f, "x"), word) != "" {
@@ -116,6 +124,12 @@ func (c *client) play(f []string) {
 	switch f[2] {
 	case "missing":
 		c.seq++
+		return
+	case "sleeps":
+		c.slept += c.ms(f[3])
+		return
+	case "closes":
+		c.closes = c.ms(from)
 		return
 	case "killed":
 		c.killed = true
@@ -153,6 +167,8 @@ func (c *client) play(f []string) {
 		c.until, c.lease = until, audit.Line{
 			Kind: l.Kind, Key: l.Key, Store: l.Store, Grant: l.Grant, Fence: l.Fence, Limit: l.Limit, Slots: l.Slots,
 		}
+		c.leases[l.Grant] = c.lease
+		l.From = after(f, "upgrades")
 	case "extend", "share":
 		l.Event = audit.Extended
 		if f[2] == "share" {
@@ -167,6 +183,9 @@ func (c *client) play(f []string) {
 		l = audit.Line{Event: audit.Forced, Key: "k", Store: "s", Outcome: audit.OK}
 		n, _ := strconv.Atoi(f[3])
 		l.Fence = uint64(n)
+		if f[len(f)-1] == "unknown" {
+			l.Outcome = audit.Unknown
+		}
 	case "done":
 		l.Event, l.Outcome, l.Reason = audit.Lost, "", "expired"
 		if until = c.until; f[len(f)-1] == "taken" {
