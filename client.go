@@ -37,8 +37,8 @@ type Client struct {
 	joining  bool     // Close waits for background
 
 	// Drain waits until there are no grants, and then for the attempts in progress, which are also releases. Close waits
-	// for these for closeGrace, and then closes the backend.
-	grants, attempts tally
+	// for these for closeGrace, and for the inspections in progress, and then closes the backend.
+	grants, attempts, looks tally
 
 	// background counts renewals, and releases of leases that were never returned to a caller. Close waits for them
 	// after it has closed the backend. Call Add with mu held while joining is false.
@@ -102,6 +102,9 @@ func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err
 		queue.trace, queue.queue = lockertrace.From(ctx), queue
 		defer queue.walk()
 		return c.waitAs(ctx, key, o, queue)
+	}
+	if c.open.Err() != nil { // whoever has the lock need not hear of a call that cannot have it
+		return nil, ErrClosed
 	}
 	queue, l, err := c.queues.join(ctx, c.open.Done(), key, o)
 	if err != nil {
@@ -403,7 +406,7 @@ func (c *Client) forget(g *grant) {
 // It is called within an attempt. The channel is closed when the release has ended.
 func (c *Client) giveUp(ctx context.Context, req backend.Request, why error) (released <-chan struct{}) {
 	over := make(chan struct{})
-	if errors.Is(why, ErrClosed) {
+	if errors.Is(why, ErrClosed) && !errors.Is(why, ErrDraining) {
 		// Release the lock before returning. Close closes the backend as soon as the attempts have ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
@@ -469,10 +472,10 @@ func (c *Client) RaiseFences(ctx context.Context, past uint64) (err error) {
 		err = errNoRaiser
 	case ending.Of(ctx) != nil:
 		err = withContext(ctx, nil)
-	case !c.enter():
+	case !c.enter(&c.looks):
 		err = ErrClosed
 	default:
-		defer c.attempts.done()
+		defer c.looks.done()
 		if err = fromBackend(r.RaiseFences(ctx, past)); err != nil {
 			err = withContext(ctx, err)
 		}
@@ -486,10 +489,10 @@ func (c *Client) RaiseFences(ctx context.Context, past uint64) (err error) {
 // Examine implements [inspect.Examiner]. It returns nil if the backend does not, and if the Client is closed.
 func (c *Client) Examine(ctx context.Context) []inspect.Finding {
 	e, ok := c.backend.(inspect.Examiner)
-	if !ok || !c.enter() {
+	if !ok || !c.enter(&c.looks) {
 		return nil
 	}
-	defer c.attempts.done()
+	defer c.looks.done()
 	return e.Examine(ctx)
 }
 
@@ -506,11 +509,11 @@ func (c *Client) inspect(
 		err = errNoInspector
 	case ending.Of(ctx) != nil:
 		err = withContext(ctx, nil)
-	case !c.enter():
+	case !c.enter(&c.looks):
 		err = ErrClosed
 	default:
 		seen, err = ask(i)
-		c.attempts.done()
+		c.looks.done()
 		if err = fromBackend(err); err != nil {
 			err = withContext(ctx, err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -417,5 +418,83 @@ func TestDrainOfThousands(t *testing.T) {
 			mustUnlock(t, mustLock(t, other, fmt.Sprint("held", i)))
 			mustUnlock(t, mustLock(t, other, fmt.Sprint("k", i%10)))
 		}
+	})
+}
+
+// A lock that is granted to a request of before Drain is released as slowly as the store does that, and Drain waits.
+func TestDrainWaitsForASlowReleaseOfWhatIsRefused(t *testing.T) {
+	polledAndQueued(t, func(t *testing.T, s *store, c, other *locker.Client) {
+		slow := func(ctx context.Context, next func() error) error {
+			select {
+			case <-time.After(400 * time.Millisecond):
+				return next()
+			case <-ctx.Done():
+				return locker.ErrUnavailable
+			}
+		}
+		for _, op := range []string{"acquire", "queue", "release"} {
+			s.on(op, slow)
+		}
+		refused := asks(t.Context(), c, "k", locker.TTL(time.Hour))
+		if held := c.Drain(t.Context()); len(held) > 0 {
+			t.Errorf("%v is held", held)
+		}
+		wantErr(t, (<-refused).err, locker.ErrDraining, locker.ErrClosed)
+		for _, op := range []string{"acquire", "queue", "release"} {
+			s.on(op, nil)
+		}
+		mustUnlock(t, mustLock(t, other, "k"))
+	})
+}
+
+// A call that Drain refuses does not wait, so its holder is not told that it is wanted.
+func TestDrainRefusesCallersWithoutTellingTheHolder(t *testing.T) {
+	polledAndQueued(t, func(t *testing.T, s *store, c, other *locker.Client) {
+		held := mustLock(t, c, "k")
+		wanted := locker.Wanted(held)
+		c.Drain(over(t))
+		_, err := c.Lock(t.Context(), "k")
+		wantErr(t, err, locker.ErrDraining, locker.ErrClosed)
+		select {
+		case <-wanted:
+			t.Error("a call that was refused counts as waiting")
+		default:
+		}
+		mustUnlock(t, held)
+	})
+}
+
+// inspected is a store whose inspections take a while.
+type inspected struct{ *store }
+
+func (w inspected) Inspect(context.Context, string) (inspect.Inspection, error) {
+	time.Sleep(100 * time.Millisecond)
+	return inspect.Inspection{State: inspect.Free}, nil
+}
+
+func (w inspected) ForceRelease(ctx context.Context, key, _ string) (inspect.Inspection, error) {
+	return w.Inspect(ctx, key)
+}
+
+// Inspections that overlap all the time hold up no Drain, and Close waits for them.
+func TestDrainDoesNotWaitForInspections(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		c := locker.NewClient(inspected{newStore()})
+		ctx, stop := context.WithCancel(t.Context())
+		for n := range 2 {
+			go func() {
+				time.Sleep(time.Duration(n) * 50 * time.Millisecond)
+				for ctx.Err() == nil {
+					_, _ = c.Inspect(ctx, "k")
+				}
+			}()
+		}
+		time.Sleep(time.Second)
+		start := time.Now()
+		if c.Drain(t.Context()); time.Since(start) > 0 {
+			t.Errorf("nothing is held, and Drain took %v", time.Since(start))
+		}
+		stop()
+		_ = c.Close()
 	})
 }

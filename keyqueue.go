@@ -327,7 +327,7 @@ func (q *keyQueue) pass(l *lease) (handed bool, asking []*context.CancelFunc) {
 		return false, nil
 	}
 	w := first.Value.(*caller)
-	if w.part && !l.grant.client.enter() { // Close would not wait for its release
+	if w.part && !l.grant.client.enter(&l.grant.client.attempts) { // Close would not wait for its release
 		return false, nil
 	}
 	if w.lease, asking = l.grant.pass(l, w.trace, w.part); w.lease == nil {

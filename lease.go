@@ -272,7 +272,7 @@ func (l *lease) release(ctx context.Context) error {
 // undo releases the lock of a lease that was never returned to a caller. It waits until ctx ends, if not for less.
 func (l *lease) undo(ctx context.Context) {
 	c := l.grant.client
-	if !l.counted.Swap(false) && !c.enter() {
+	if !l.counted.Swap(false) && !c.enter(&c.attempts) {
 		return // the Client is closed, and the lock ends with its TTL
 	}
 	released := c.giveUp(ctx, l.grant.held(), nil)

@@ -27,14 +27,14 @@ func (c *Client) closes() bool {
 	}
 }
 
-// enter counts a call in the attempts. It returns false if the Client is closed.
-func (c *Client) enter() bool {
+// enter counts a call in t. It returns false if the Client is closed.
+func (c *Client) enter(t *tally) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return false
 	}
-	c.attempts.add()
+	t.add()
 	return true
 }
 
@@ -83,9 +83,11 @@ func (c *Client) join() bool {
 
 // Drain ends the work of a program in good order, before [Client.Close]. It acquires no locks from now on: Lock and
 // TryLock fail with [ErrDraining], also calls that wait already, in whatever queue. Leases stay as they are. They are
-// valid, and renewed, until they are unlocked. Drain returns when no lease is held any more, and all releases are
-// answered. It then returns nothing. If ctx ends before that, it returns the leases that are still held, for a log for
-// example. They stay as they are until Close, which ends them, and so Drain, too.
+// valid, and renewed, until they are unlocked. Drain returns when no lease is held any more, and no call of Unlock is
+// under way. It then returns nothing. A release that the store has not answered is not waited for longer than by Unlock
+// itself, whose error says so: such a lock may stay until its TTL ends. If ctx ends before that, Drain returns the
+// leases that are still held, for a log for example. They stay as they are until Close, which ends them, and so Drain,
+// too.
 //
 //	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 //	defer cancel()
@@ -97,7 +99,8 @@ func (c *Client) join() bool {
 // A lock that is granted while the drain begins, to a request that was sent before, is released again. A call that
 // acquires several locks, such as [LockAll], gives back those that it has. A holder gets no further locks either, and
 // cannot upgrade its lease of package rwlock. A call whose request the store does not answer returns when the backend
-// gives it up, as always, or when its own context ends.
+// gives it up, as always, or when its own context ends. A call that pauses between two attempts, as LockAll does after
+// a loss, learns of it after up to a second.
 //
 // The leases are those of the Client: middleware may have wrapped them, and a key of packages semaphore and rwlock may
 // have several. Whoever calls Drain while it holds a lease, or within a hook, waits for itself. There is no way back: a
@@ -183,11 +186,13 @@ func (c *Client) Close() error {
 			panicked = p
 		}
 	}
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
-	select {
-	case <-c.attempts.none():
-	case <-grace.C: // closing the backend interrupts them
+	grace, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	for _, t := range []*tally{&c.attempts, &c.looks} {
+		select {
+		case <-t.none():
+		case <-grace.Done(): // closing the backend interrupts them
+		}
 	}
 	var err error
 	if closer, ok := c.backend.(io.Closer); ok {

@@ -70,6 +70,27 @@ func TestDrainHandsOnAtOnce(t *testing.T) {
 	})
 }
 
+// The work of a leader may learn of Drain, from a lock that it wants, before its context ends. That is no failure.
+func TestDrainIsNoFailureOfTheWork(t *testing.T) {
+	withHarness(t, func(o *harness) {
+		drained, elected := locker.NewClient(o.store), make(chan struct{})
+		defer drained.Close()
+		err := election.Run(o.Context(), drained, key, election.Config{
+			OnElected: func(ctx context.Context, _ election.Term) error {
+				close(elected)
+				begun, end := context.WithCancel(ctx)
+				end()
+				drained.Drain(begun)
+				_, err := drained.Lock(ctx, "other")
+				return err
+			},
+			OnError: func(err error) { o.Error(err) },
+		})
+		<-elected
+		o.want("Run returns no error", err == nil)
+	})
+}
+
 // A candidate behind a middleware that hides its Client learns of Drain from the next Lock. So does one that comes
 // later.
 func TestDrainBehindAMiddlewareThatHidesIt(t *testing.T) {

@@ -155,10 +155,10 @@ func (e *Election) lead(ctx context.Context, c *candidacy, lease locker.Lease) {
 	}()
 	err := e.config.OnElected(ctx, term)
 	c.lasted = time.Since(begun)
-	stopped := false // because its context has ended
+	stopped := errors.Is(err, locker.ErrDraining) && e.drains() // it may learn of that before its context ends
 	if ctx.Err() != nil {
 		c.cause = context.Cause(ctx)
-		stopped = errors.Is(err, context.Canceled) || errors.Is(err, c.cause)
+		stopped = stopped || errors.Is(err, context.Canceled) || errors.Is(err, c.cause)
 	}
 	if !stopped {
 		c.failed = err
@@ -224,5 +224,15 @@ func (e *Election) awaitReturn(ctx context.Context, term Term, returned <-chan s
 	e.config.report(e.key, err)
 	if e.config.OnOverrun != nil {
 		e.config.OnOverrun(err)
+	}
+}
+
+// drains reports whether the Client of the election drains.
+func (e *Election) drains() bool {
+	select {
+	case <-locker.Draining(e.locker):
+		return true
+	default:
+		return false
 	}
 }

@@ -13,8 +13,8 @@
 //
 // l is any [locker.Locker] that the whole fleet shares, on the Redis of asynq or on another store. With
 // semaphore.New(l, 3), at most three tasks with the same key are processed at a time. A key stays locked after a crash
-// until the TTL of l has ended; see locker.TTL. To stop, call Drain of l, so that tasks that have no lock yet are put
-// off, shut down the server, and close l.
+// until the TTL of l has ended; see locker.TTL. To stop, call Drain of l and Shutdown of the server at the same time,
+// so that tasks which have no lock yet are put off and no others are fetched, and close l.
 //
 // A Scheduler enqueues on each instance where it runs. To let it run on one instance at a time, see the example
 // Scheduler.

@@ -6,8 +6,9 @@
 // The storage may be any certmagic.Storage, such as one of certificates in S3, whose own locks are then not used. l is
 // of a store that all instances share. The names of the locks are those of certmagic, such as issue_cert_example.com,
 // behind the prefix of l. TTL and other options of the locks are set with [locker.Defaults]. Pass certmagic one
-// [Storage] per process: a lock is released through the Storage that has acquired it. Drain and close l
-// when the program ends: what certmagic does at that moment is finished first.
+// [Storage] per process: a lock is released through the Storage that has acquired it. Close l when the program ends,
+// after the work of certmagic, and without Drain: certmagic takes locks within locks, which Drain refuses, so a
+// certificate that is being obtained would fail.
 //
 // # What is promised
 //

@@ -17,7 +17,8 @@
 //
 // l is of a store that all candidates share. Without controller-runtime, lock is the Lock of a LeaderElectionConfig,
 // whose Coordinated does not work here, since the API server has a part in that. Close l when the elector has ended.
-// With Drain of l before that, [Lock.AwaitLoss] returns, and so ends the manager.
+// With Drain of l before that, [Lock.AwaitLoss] of the leader returns, and so ends the manager. A candidate that does
+// not lead learns nothing of it: end its context.
 //
 // A candidate leads while it holds the lock of the key. The TTL of the lock is the LeaseDuration, in whole seconds. The
 // elector extends it once per RetryPeriod, and nothing else does: an elector that hangs loses the lock, as it would

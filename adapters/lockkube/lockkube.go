@@ -80,7 +80,9 @@ func (k *Lock) AwaitLoss(ctx context.Context) error {
 	select {
 	case <-lease.Done():
 	case <-locker.Draining(k.locker):
-		why = locker.ErrDraining
+		if ctx.Err() == nil {
+			why = locker.ErrDraining
+		}
 	case <-ctx.Done():
 	}
 	if err := lease.Err(); errors.Is(err, locker.ErrLost) {

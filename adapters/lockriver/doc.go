@@ -13,8 +13,8 @@
 //
 // l is any [locker.Locker] that the whole fleet shares. With semaphore.New(l, 3), at most three jobs with the same key
 // are worked at a time. A key stays locked after a crash until the TTL has ended, which is 10 s unless l has another
-// one, as by locker.Wrap(l, locker.Defaults(locker.TTL(d))). To stop, call Drain of l, so
-// that jobs that have no lock yet are snoozed, stop River's client, and close l.
+// one, as by locker.Wrap(l, locker.Defaults(locker.TTL(d))). To stop, call Drain of l and Stop of River's client at the
+// same time, so that jobs which have no lock yet are snoozed and no others are fetched, and close l.
 //
 // # What is promised
 //

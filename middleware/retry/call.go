@@ -17,6 +17,7 @@ type call struct {
 	ctx    context.Context
 	latest time.Time       // no retry begins after this time; zero for no limit
 	over   <-chan struct{} // when it is closed, pauses end; may be nil
+	last   bool            // over has ended a pause
 
 	start time.Time // when the operation began
 	tries int
@@ -61,6 +62,9 @@ func (c *call) anew() { c.row, c.since = 0, time.Now() }
 
 // pause waits until it is time for the next retry. It returns false if there must be no further retry.
 func (c *call) pause(counted bool) bool {
+	if c.last {
+		return false
+	}
 	latest := c.since.Add(c.limit)
 	if !c.latest.IsZero() && c.latest.Before(latest) {
 		latest = c.latest
@@ -105,7 +109,8 @@ func (c *call) sleep(d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-c.over: // the next try fails with the reason
+	case <-c.over: // the next try fails with the reason, and is the last one
+		c.last = true
 	case <-c.ctx.Done():
 	}
 	return false

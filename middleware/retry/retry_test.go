@@ -301,3 +301,31 @@ func TestSuccessCostsOneAllocation(t *testing.T) {
 		t.Errorf("%v allocations, %v without retry", retried, plain)
 	}
 }
+
+// breaker is a middleware that fails at once, whatever the Client below it does.
+type breaker struct {
+	locker.Locker
+	calls int
+}
+
+func (b *breaker) Unwrap() locker.Locker { return b.Locker }
+
+func (b *breaker) Lock(context.Context, string, ...locker.Option) (locker.Lease, error) {
+	b.calls++
+	return nil, errDown
+}
+
+// Once the Client drains, no pause is left, so a call that goes on failing is tried once more at most.
+func TestDrainEndsRetriesOfAnotherFault(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		c := memory.New()
+		defer c.Close()
+		b := &breaker{Locker: c}
+		c.Drain(t.Context())
+		start := time.Now()
+		_, err := locker.Wrap(b, retry.New()).Lock(t.Context(), "k")
+		if !errors.Is(err, errDown) || b.calls > 2 || time.Since(start) > 0 {
+			t.Errorf("%d calls in %v: %v", b.calls, time.Since(start), err)
+		}
+	})
+}
