@@ -54,7 +54,9 @@ func (h *Hold) block() (first, end uint64) {
 }
 
 // reads reports whether others may read beside the holder, whose tokens have no order then.
-func (h *Hold) reads() bool { return h.Kind == audit.Shared || h.Kind == audit.Upgradeable }
+func (h *Hold) reads() bool {
+	return !h.Alone && (h.Kind == audit.Shared || h.Kind == audit.Upgradeable)
+}
 
 // excludes reports whether the other must not hold the key at the same time.
 func (h *Hold) excludes(other *Hold) bool {

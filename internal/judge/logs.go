@@ -7,6 +7,8 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +32,15 @@ type Entry struct {
 	audit.Line
 	File   string `json:"file"`
 	Number int    `json:"line"`
+}
+
+// id returns the hash of the key, which some processes write instead of the key.
+func (e *Entry) id() string {
+	if e.KeyHash != "" {
+		return e.KeyHash
+	}
+	sum := sha256.Sum256([]byte(e.Key))
+	return hex.EncodeToString(sum[:16])
 }
 
 // Logs are the logs that are judged together.
@@ -132,6 +143,9 @@ func (l *Logs) take(text []byte, file, number int) error {
 		return nil
 	case !legible, e.Version < 1, e.Process == "", e.Seq == 0, e.Event == "":
 		l.Unreadable++
+		if next := bytes.LastIndex(text, []byte(`{"v":`)); next > 0 { // a line of another process follows a torn one
+			return l.take(text[next:], file, number)
+		}
 		return nil
 	}
 	p := l.processes[e.Process]
@@ -155,7 +169,7 @@ func (l *Logs) take(text []byte, file, number int) error {
 	}
 	l.stores[e.Store] = true
 	sum := fnv.New32a()
-	_, _ = io.WriteString(sum, e.Key+e.KeyHash)
+	_, _ = io.WriteString(sum, e.id())
 	part := &l.parts[int(sum.Sum32()%uint32(len(l.parts)))]
 	if part.out == nil {
 		part.entries = append(part.entries, e)

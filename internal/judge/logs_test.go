@@ -97,6 +97,50 @@ func TestLocksOfTwoStoresAreNotCompared(t *testing.T) {
 	}
 }
 
+// One process hashes its keys, and another one does not.
+func TestKeysAreComparedWithHashes(t *testing.T) {
+	for _, memory := range []int64{1 << 30, 100} {
+		logs := played.Play(t, "0-2 a lock 7 until 20", "3-5 b lock 8 until 30")
+		logs[1].Text = strings.ReplaceAll(logs[1].Text, `"key":"k"`, `"key_hash":"8254c329a92850f6d539dd376f4816ee"`)
+		l, err := Open(files(t, logs), memory, t.TempDir(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, found := judged(t, l, exact)
+		if !slices.Equal(rules, []string{"ME"}) || !strings.Contains(found[0].Text, `key "k"`) {
+			t.Error(found)
+		}
+	}
+}
+
+// A process could not write all of a line, and another one has gone on in the same file.
+func TestALineBehindATornOneIsRead(t *testing.T) {
+	logs := played.Play(t, "0-2 a lock 7 until 20", "3-5 b lock 8 until 30")
+	l := New()
+	if err := l.Read("f", strings.NewReader(logs[0].Text+logs[0].Text[:99]+logs[1].Text)); err != nil {
+		t.Fatal(err)
+	}
+	if rules, found := judged(t, l, exact); l.Lines != 6 || l.Unreadable != 1 || !slices.Equal(rules, []string{"ME"}) {
+		t.Errorf("%d lines, %d unreadable, %v", l.Lines, l.Unreadable, found)
+	}
+}
+
+func TestFindingsThatAreLeftOutAreCounted(t *testing.T) {
+	var lines []string
+	for n := range maxFound + 10 {
+		lines = append(lines, fmt.Sprintf("%d-%d a lock %d until %d", 50*n, 50*n+1, 2*n+1, 50*n+40),
+			fmt.Sprintf("%d-%d b lock %d until %d", 50*n+2, 50*n+3, 2*n+2, 50*n+45))
+	}
+	_, found := judged(t, read(t, lines...), exact)
+	more := 0
+	for _, f := range found {
+		more += f.More
+	}
+	if len(found) != maxFound || more != 10 {
+		t.Errorf("%d findings, and %d more", len(found), more)
+	}
+}
+
 // Logs as they may be found after an incident: lines are missing, the last ones are cut off, others are of a version
 // that does not exist yet or no lines at all, copies overlap, and clocks differ. Nothing is wrong with the locks.
 func TestDamagedLogsHaveNoFalseFinding(t *testing.T) {

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"testing"
@@ -27,7 +28,14 @@ type flawed struct {
 	acquire                 func(n uint64) backend.Grant // of the n-th request
 	extend, verify, release func() error
 	forgets                 bool // it knows nothing of the first client when the second one comes
+	places                  bool // it has no groups
 	n                       uint64
+}
+
+func (b *flawed) Capabilities() backend.Capabilities {
+	c := b.Backend.Capabilities()
+	c.Groups, c.Kinds = !b.places, !b.places
+	return c
 }
 
 func (b *flawed) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
@@ -169,6 +177,10 @@ func TestPlantedFaultsAreFoundFromTheLogsAlone(t *testing.T) {
 			first, second := lock(t, rwlock.New(a).Shared()), lock(t, rwlock.New(b).Exclusive())
 			_, _ = first.Unlock(t.Context()), second.Unlock(t.Context())
 		}, true},
+		"a place of readers": {flawed{forgets: true, places: true}, func(t *testing.T, a, b locker.Locker) {
+			first, second := lock(t, rwlock.New(a).Shared()), lock(t, rwlock.New(b).Shared())
+			_, _ = first.Unlock(t.Context()), second.Unlock(t.Context())
+		}, true},
 		Permits: {flawed{release: yes, acquire: func(n uint64) backend.Grant {
 			return backend.Grant{Fence: n, Permits: []int{int(n) % 2}}
 		}}, func(t *testing.T, a, b locker.Locker) {
@@ -200,7 +212,11 @@ func TestPlantedFaultsAreFoundFromTheLogsAlone(t *testing.T) {
 			time.Sleep(time.Minute)
 		}, true},
 	} {
-		t.Run(Titles[rule], func(t *testing.T) {
+		want := rule
+		if tt.store.places {
+			want = Exclusion
+		}
+		t.Run(cmp.Or(Titles[rule], rule), func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				tt.store.Backend = memory.NewBackend()
 				var files [2]bytes.Buffer
@@ -231,8 +247,8 @@ func TestPlantedFaultsAreFoundFromTheLogsAlone(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if rules, found := judged(t, logs, Options{Clocks: tt.clocks}); !slices.Contains(rules, rule) {
-					t.Errorf("%v, want %s", found, rule)
+				if rules, found := judged(t, logs, Options{Clocks: tt.clocks}); !slices.Contains(rules, want) {
+					t.Errorf("%v, want %s", found, want)
 				}
 			})
 		})

@@ -52,6 +52,7 @@ type Finding struct {
 	Rule    Rule
 	Text    string
 	Entries []Entry // the lines that show it
+	More    int     // further findings of this rule and key, which are left out
 }
 
 func (f Finding) String() string { return f.Rule + ": " + f.Text }
@@ -78,20 +79,22 @@ func (l *Logs) Judge(o Options, found func(Finding)) (holds int, err error) {
 		if err != nil {
 			return holds, err
 		}
-		type key struct{ store, name, hash string }
-		byKey := map[key][]Entry{}
+		type key struct{ store, id string }
+		byKey, names := map[key][]Entry{}, map[key]string{}
 		for _, e := range entries {
-			k := key{e.Store, e.Key, e.KeyHash}
+			k := key{e.Store, e.id()}
 			if l.oneStore {
 				k.store = ""
 			}
-			byKey[k] = append(byKey[k], e)
+			if byKey[k] = append(byKey[k], e); names[k] == "" || e.Key != "" {
+				names[k] = e.name()
+			}
 		}
 		keys := slices.SortedFunc(maps.Keys(byKey), func(a, b key) int {
-			return cmp.Or(cmp.Compare(a.store, b.store), cmp.Compare(a.name, b.name), cmp.Compare(a.hash, b.hash))
+			return cmp.Or(cmp.Compare(a.store, b.store), cmp.Compare(names[a], names[b]))
 		})
 		for _, k := range keys {
-			c := &checker{logs: l, Options: o, count: map[Rule]int{}}
+			c := &checker{logs: l, Options: o, name: names[k], kept: map[Rule][]int{}}
 			holds += c.key(byKey[k])
 			for _, f := range c.found {
 				found(f)
@@ -107,8 +110,9 @@ type checker struct {
 	logs  *Logs
 	slack time.Duration // by how much the clocks of two holds may differ
 	cross bool          // holds of different processes are compared, and no others
-	count map[Rule]int
+	name  string        // of the key
 	found []Finding
+	kept  map[Rule][]int // their positions
 }
 
 // key checks all rules, and returns how many holds there are.
@@ -173,17 +177,27 @@ func (c *checker) add(rule Rule, of []*Hold, format string, args ...any) {
 	if c.cross && alone { // was compared by its own clock
 		return
 	}
-	if c.count[rule]++; c.count[rule] > maxFound {
-		return
-	}
-	f := Finding{Rule: rule, Text: fmt.Sprintf("key %s: ", of[0].name()) + fmt.Sprintf(format, args...)}
+	var entries []Entry
 	for _, h := range of {
-		f.Entries = append(f.Entries, h.Entry)
+		entries = append(entries, h.Entry)
 		if h.last != nil {
-			f.Entries = append(f.Entries, *h.last)
+			entries = append(entries, *h.last)
 		}
 	}
-	c.found = append(c.found, f)
+	c.keep(rule, entries, format, args...)
+}
+
+// keep keeps a finding, or counts it if there are many.
+func (c *checker) keep(rule Rule, entries []Entry, format string, args ...any) {
+	kept := c.kept[rule]
+	if len(kept) == maxFound {
+		c.found[kept[maxFound-1]].More++
+		return
+	}
+	c.kept[rule] = append(kept, len(c.found))
+	c.found = append(c.found, Finding{
+		Rule: rule, Text: fmt.Sprintf("key %s: ", c.name) + fmt.Sprintf(format, args...), Entries: entries,
+	})
 }
 
 // exclusion (ME, RW) checks that the times for which holders rely on a lock do not overlap, unless they may.
@@ -400,8 +414,8 @@ func (c *checker) promptness(entries []Entry) {
 			end = e.AskedMono + unlockBound
 		}
 		if c.Prompt > 0 && e.DeadlineMono > 0 && e.AnsweredMono > end+c.Prompt {
-			c.found = append(c.found, Finding{Rule: Promptness, Entries: []Entry{e}, Text: fmt.Sprintf(
-				"key %s: %s by %s returned %v after its time had ended", e.name(), e.Event, c.logs.Who(e), e.AnsweredMono-end)})
+			c.keep(Promptness, []Entry{e}, "%s by %s returned %v after its time had ended", e.Event, c.logs.Who(e),
+				e.AnsweredMono-end)
 		}
 	}
 }

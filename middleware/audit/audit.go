@@ -205,7 +205,7 @@ func (a *audited) newHold(ctx context.Context, key string, try bool) *hold {
 	case tick.From(ctx, key) != nil:
 		h.line.Kind = Tick
 	case several.KindFrom(ctx) != "":
-		h.line.Kind = Kind(several.KindFrom(ctx))
+		h.line.Kind, h.line.Alone = Kind(several.KindFrom(ctx)), true
 	}
 	h.trace = lockertrace.Trace{Renewed: h.renewed, Lost: h.ended}
 	h.asked = time.Now()
@@ -265,8 +265,10 @@ func (l *Line) describe(ctx context.Context, lease locker.Lease) {
 			l.From = hash(from)[:16]
 		}
 	}
-	if of, ok := locker.LeaseAs[interface{ Overlaps() bool }](lease); ok && of.Overlaps() && l.Kind == Plain {
-		l.Kind = Shared // a permit or a reader, and the middleware is around it
+	if of, ok := locker.LeaseAs[interface{ Overlaps() bool }](lease); ok && of.Overlaps() {
+		if l.Alone = false; l.Kind == Plain {
+			l.Kind = Shared // a permit or a reader, and the middleware is around it
+		}
 	}
 	if of, ok := locker.LeaseAs[granted](lease); ok {
 		if l.First, l.Tokens, l.Label = of.Granted(); l.First != l.Fence {

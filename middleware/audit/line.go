@@ -74,8 +74,9 @@ type Line struct {
 	Key     string  `json:"key,omitempty"`
 	KeyHash string  `json:"key_hash,omitempty"` // instead of Key: see HashKeys
 	Kind    Kind    `json:"kind,omitempty"`
-	Try     bool    `json:"try,omitempty"`  // TryLock, and not Lock
-	Auto    bool    `json:"auto,omitempty"` // a renewal, and not Extend
+	Alone   bool    `json:"alone,omitempty"` // of a permit or a reader that is made of locks: nobody else has this one
+	Try     bool    `json:"try,omitempty"`   // TryLock, and not Lock
+	Auto    bool    `json:"auto,omitempty"`  // a renewal, and not Extend
 	Outcome Outcome `json:"outcome,omitempty"`
 	Reason  string  `json:"reason,omitempty"` // a locker.LostReason
 	Err     string  `json:"err,omitempty"`

@@ -72,14 +72,15 @@ func TestTheFormatOfLines(t *testing.T) {
 	full := Line{
 		Version: 1, Process: "0123456789abcdef", Seq: 2, Event: Acquired, Asked: begin,
 		Answered: begin.Add(time.Millisecond), AskedMono: 5, AnsweredMono: 1000005, DeadlineMono: 7,
-		Store: "redis://h:6379/0?prefix=lock%3A", Key: "k", KeyHash: "h", Kind: Permit, Try: true, Auto: true, Outcome: OK,
-		Reason: "expired", Err: "e", Grant: "g", From: "u", Fence: 9, First: 8, Tokens: 3, Limit: 4, Slots: []int{0, 2},
-		Label: "web-7:1", Until: begin.Add(time.Second), UntilMono: 1000000005, Missing: 6,
+		Store: "redis://h:6379/0?prefix=lock%3A", Key: "k", KeyHash: "h", Kind: Permit, Alone: true, Try: true, Auto: true,
+		Outcome: OK, Reason: "expired", Err: "e", Grant: "g", From: "u", Fence: 9, First: 8, Tokens: 3, Limit: 4,
+		Slots: []int{0, 2}, Label: "web-7:1", Until: begin.Add(time.Second), UntilMono: 1000000005, Missing: 6,
 	}
 	const want = `{"v":1,"process":"0123456789abcdef","seq":2,"event":"acquired",` +
 		`"asked":"2026-11-30T03:04:05.678901234Z","answered":"2026-11-30T03:04:05.679901234Z",` +
 		`"asked_mono":5,"answered_mono":1000005,"deadline_mono":7,` +
-		`"store":"redis://h:6379/0?prefix=lock%3A","key":"k","key_hash":"h","kind":"permit","try":true,"auto":true,` +
+		`"store":"redis://h:6379/0?prefix=lock%3A","key":"k","key_hash":"h","kind":"permit","alone":true,` +
+		`"try":true,"auto":true,` +
 		`"outcome":"ok","reason":"expired","err":"e","grant":"g","from":"u","fence":9,"first":8,` +
 		`"tokens":3,"limit":4,"slots":[0,2],"label":"web-7:1",` +
 		`"until":"2026-11-30T03:04:06.678901234Z","until_mono":1000000005,"missing":6}`

@@ -22,6 +22,9 @@ const (
 // judgeMemory is how many bytes of logs are judged in memory.
 const judgeMemory = 32 << 20
 
+// judgeSlack is how late a busy machine may tell a loss.
+const judgeSlack = 100 * time.Millisecond
+
 func judgeCommand(a *app) *cobra.Command {
 	var o judge.Options
 	oneStore := false
@@ -54,6 +57,7 @@ It exits with 0 if it has found nothing, with 1 if a promise was broken, and wit
 			if o.Clocks = cmd.Flags().Changed("clock-error"); o.ClockError < 0 {
 				return exit.Usagef("--clock-error %v: it is 0 or more", o.ClockError)
 			}
+			o.Slack = judgeSlack
 			return a.judge(files, o, oneStore)
 		},
 	}
@@ -81,6 +85,7 @@ type findingJSON struct {
 	Title string        `json:"title"`
 	Text  string        `json:"text"`
 	Lines []judge.Entry `json:"lines"`
+	More  int           `json:"more"` // of this rule and key, which are left out
 }
 
 func (a *app) judge(files []string, o judge.Options, oneStore bool) error {
@@ -97,9 +102,9 @@ func (a *app) judge(files []string, o judge.Options, oneStore bool) error {
 		return exit.With(exitNotJudged, err, "")
 	}
 	progress.show("judging")
-	found := []findingJSON{}
+	found, more := []findingJSON{}, 0
 	holds, err := logs.Judge(o, func(f judge.Finding) {
-		found = append(found, findingJSON{f.Rule, judge.Titles[f.Rule], f.Text, f.Entries})
+		found, more = append(found, findingJSON{f.Rule, judge.Titles[f.Rule], f.Text, f.Entries, f.More}), more+f.More
 	})
 	progress.done()
 	if err != nil {
@@ -125,7 +130,7 @@ func (a *app) judge(files []string, o judge.Options, oneStore bool) error {
 		return exit.With(exitNotJudged, errors.New("no lock was acquired in these logs: there is nothing to judge"), "")
 	}
 	if !a.json && !a.quiet {
-		fmt.Fprintf(a.stdout, "%d findings; %d holds were judged, of %d processes, in %d lines\n", len(found), holds,
+		fmt.Fprintf(a.stdout, "%d findings; %d holds were judged, of %d processes, in %d lines\n", len(found)+more, holds,
 			logs.Processes(), logs.Lines)
 	}
 	stores := strings.Join(logs.Stores(), ", ")
@@ -160,6 +165,9 @@ func (a *app) printFindings(found []findingJSON) {
 		for _, e := range f.Lines {
 			what := strings.Join(strings.Fields(fmt.Sprint(e.Event, " ", e.Outcome, " ", e.Reason)), ", ")
 			fmt.Fprintf(a.stdout, "  %s %s:%d %s\n", e.Answered.UTC().Format(time.RFC3339Nano), e.File, e.Number, what)
+		}
+		if f.More > 0 {
+			fmt.Fprintf(a.stdout, "  and %d more of this kind, of this key\n", f.More)
 		}
 		fmt.Fprintln(a.stdout)
 	}

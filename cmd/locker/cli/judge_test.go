@@ -56,6 +56,22 @@ func TestJudge(t *testing.T) {
 	assert.Equal(t, "0s", *v.ClockError)
 	assert.Equal(t, 1, v.Gaps)
 
+	late := logs(t, "0-2 a lock 7 until 20", "27 a done")
+	code, out, _ = call(nil, append([]string{"judge", "--clock-error", "0s"}, late...)...)
+	assert.Zero(t, code, out)
+	late = logs(t, "0-2 a lock 7 until 20", "127 a done")
+	code, out, _ = call(nil, append([]string{"judge", "--clock-error", "0s"}, late...)...)
+	assert.Equal(t, 1, code)
+	assert.Contains(t, out, "a loss was told late (DONE)")
+
+	var lines []string
+	for n := range 30 {
+		lines = append(lines, fmt.Sprintf("%d-%d a lock %d until %d", 9*n, 9*n+1, n+9, 9*n+8), "1-2 b lock 99 until 999")
+	}
+	code, out, _ = call(nil, append([]string{"judge"}, logs(t, lines...)...)...)
+	assert.Equal(t, 1, code)
+	assert.Regexp(t, "(?s)and [0-9]+ more of this kind, of this key.*[0-9]{2} findings; 60 holds", out)
+
 	none := filepath.Join(t.TempDir(), "none")
 	require.NoError(t, os.WriteFile(none, []byte("hello\n"), 0o600))
 	code, _, stderr = call(nil, "judge", none)
