@@ -112,6 +112,13 @@ type Inspection struct {
 	// whose turn it is to ask the nodes of a Redlock.
 	Waiting int
 
+	// Permits has the numbers of the permits that the owner has, if the key is the name of a group; see backend.Group.
+	Permits []int
+
+	// Holders has all owners of a group, in the order in which their time ends. What else is said of the group is about
+	// the first of them. It is nil for a lock.
+	Holders []Inspection
+
 	// Nodes has the answer of each node of a Redlock, in the order of the configuration. It is nil if there is one
 	// store.
 	Nodes []Node

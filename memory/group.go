@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -400,7 +401,24 @@ func (b *Backend) releaseEntry(req backend.Request) error {
 func (b *Backend) inspectGroup(key string) inspect.Inspection {
 	g := b.group(key)
 	defer b.tidy(key, g)
-	return g.inspect(g.owned(""))
+	return g.inspectAll(g.owned(""))
+}
+
+// inspectAll shows e, and all that have permits.
+func (g *group) inspectAll(e *entry) inspect.Inspection {
+	i := g.inspect(e)
+	for _, other := range slices.SortedFunc(maps.Values(g.entries), func(a, b *entry) int {
+		return a.expires.Compare(b.expires)
+	}) {
+		i.Holders = append(i.Holders, g.inspect(other))
+	}
+	for _, other := range g.kept {
+		i.Holders = append(i.Holders, g.inspect(other))
+	}
+	for n := range i.Holders {
+		i.Holders[n].Waiting = 0
+	}
+	return i
 }
 
 // owned returns the entry whose time is over first, of those whose tokens begin with owner, or nil.
@@ -412,7 +430,7 @@ func (g *group) owned(owner string) *entry {
 func (g *group) inspect(e *entry) inspect.Inspection {
 	i := inspect.Inspection{State: inspect.Free, Waiting: len(g.waiting)}
 	if e != nil {
-		i.State, i.Label, i.Fence = inspect.Held, e.label, e.fence
+		i.State, i.Label, i.Fence, i.Permits = inspect.Held, e.label, e.fence, slices.Clone(e.permits)
 		i.Owner = e.token[:min(ownerPrefixLen, len(e.token))]
 		i.Remaining, i.Held = time.Until(e.expires), time.Since(e.since)
 		if g.entries[e.token] == nil {

@@ -62,9 +62,9 @@ func (s *Semaphore) TryLock(ctx context.Context, key string, opts ...locker.Opti
 }
 
 // Locks returns the names that key has in the store, for an inspect.Inspector and for operators. On stores with Groups
-// of backend.Capabilities, it is the name of the group: Inspect shows the holder whose time is over first, and
-// ForceRelease is about the owner that it is given. On others, they are the names of the locks that stand for the
-// permits, by their numbers, and at the end that of the lock which callers wait for.
+// of backend.Capabilities, it is the name of the group: Inspect shows all Holders, and ForceRelease is about the owner
+// that it is given. On others, they are the names of the locks that stand for the permits, by their numbers, and at the
+// end that of the lock which callers wait for.
 func (s *Semaphore) Locks(key string) []string {
 	if s.whole.IsKnown() {
 		return []string{groupName(key)}

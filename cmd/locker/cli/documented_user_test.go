@@ -222,8 +222,8 @@ func usePlaces(t *testing.T, ctx context.Context, holder, waiter locker.Locker, 
 	}
 }
 
-// useTick runs a job once although two programs want to, and takes a permit beside what an attempt whose outcome was
-// unknown has left.
+// useTick runs a job once although two programs want to, and takes a shared lock beside what an attempt whose outcome
+// was unknown has left.
 func useTick(t *testing.T, url string, servers ...*redistest.Server) {
 	t.Helper()
 	tick := time.Now().Truncate(time.Millisecond)
@@ -233,15 +233,15 @@ func useTick(t *testing.T, url string, servers ...*redistest.Server) {
 		defer func() { assert.NoError(t, l.Close()) }()
 		_, err = once.Do(t.Context(), l, "job", tick, func(context.Context) error { return nil })
 		require.NoError(t, err)
-		pool := semaphore.New(l, 2)
+		both := rwlock.New(l)
 		for _, s := range servers {
-			for _, lock := range pool.Locks("undone") {
+			for _, lock := range both.Locks("undone") {
 				s.Cmd(t, "HSET", script.KeysOf(single.DefaultPrefix, lock).Wait(), "!late", "d:9999999999999")
 			}
 		}
-		permit, err := pool.TryLock(t.Context(), "undone")
+		read, err := both.Shared().TryLock(t.Context(), "undone")
 		require.NoError(t, err)
-		steady.Unlock(t, permit)
+		steady.Unlock(t, read)
 	}
 }
 

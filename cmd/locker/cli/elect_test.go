@@ -120,7 +120,7 @@ func TestElectWithSeveralLeaders(t *testing.T) {
 	one, two := leads(first), leads(second)
 	assert.ElementsMatch(t, []string{"0", "1"}, []string{one, two})
 	third := elect()
-	eventually(t, "the third waits", func() bool { return s.Cmd(t, "EXISTS", "lock:{k}#gate") == int64(1) })
+	eventually(t, "the third waits", func() bool { return s.Cmd(t, "EXISTS", "lock:{k}#permits:lockqueue:t") == int64(1) })
 	third.notWritten(t, "slot")
 	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
 	first.exits(t, 3)

@@ -49,8 +49,9 @@ dead. Called again, it shows the same.
 Several locks, such as those that locker run acquires together, are inspected one after the other: each may have changed
 when the next one is shown.
 
-With --permits, inspect shows the lock of each permit, and at the end the gate. The holder of the gate is the first of
-those that wait, and waits for all permits. Those that wait for the gate are the others. With --shared, the key has 64
+With --permits, inspect shows who has which of the permits, and how many wait. On stores where each permit is a lock, it
+shows these locks, and at the end the gate. The holder of the gate is the first of those that wait, and waits for all
+permits. Those that wait for the gate are the others. With --shared, the key has 64
 slots, of which a reader holds one and a writer all, the gate, and the lock rwintent, for which writers wait before the
 gate. Free ones are not shown then; --exclusive is the same. Without these flags, inspect shows the plain lock of that
 name. If that is free, it also shows what readers, writers, and holders of the first 64 permits have of the key.
@@ -85,15 +86,19 @@ It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 			if !shared && permits == 0 {
 				return a.inspectAny(cmd.Context(), all)
 			}
+			l, i, err := a.inspector(cmd.Context())
+			if err != nil {
+				return err
+			}
 			var locks []string
 			for _, key := range all {
 				if shared {
 					locks = append(locks, rwlock.New(nil).Locks(key)...)
 				} else {
-					locks = append(locks, locksOf(key, permits)...)
+					locks = append(locks, locksOf(l, key, permits)...)
 				}
 			}
-			return a.inspect(cmd.Context(), locks, shared)
+			return a.show(locks, func(key string) (inspect.Inspection, error) { return i.Inspect(cmd.Context(), key) }, shared)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&keys, "key", "k", nil, "the `name` of a lock; given several times, of several locks")
@@ -104,17 +109,8 @@ It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 	return cmd
 }
 
-// inspect shows the state of each lock, or only of those that are not free. If one is not known, it shows the others,
-// and returns the error.
-func (a *app) inspect(ctx context.Context, keys []string, taken bool) error {
-	i, err := a.inspector(ctx)
-	if err != nil {
-		return err
-	}
-	return a.show(keys, func(key string) (inspect.Inspection, error) { return i.Inspect(ctx, key) }, taken)
-}
-
-// show shows the state of each lock, which look returns.
+// show shows the state of each lock, which look returns, or only of those that are not free. If one is not known, it
+// shows the others, and returns the error.
 func (a *app) show(keys []string, look func(key string) (inspect.Inspection, error), taken bool) error {
 	var errs []error
 	shown := false
@@ -145,7 +141,7 @@ func (a *app) show(keys []string, look func(key string) (inspect.Inspection, err
 // inspectAny shows the plain locks of keys. In place of one that is free, it shows the locks of permits, readers and
 // writers of that key that are not.
 func (a *app) inspectAny(ctx context.Context, keys []string) error {
-	i, err := a.inspector(ctx)
+	l, i, err := a.inspector(ctx)
 	if err != nil {
 		return err
 	}
@@ -160,7 +156,7 @@ func (a *app) inspectAny(ctx context.Context, keys []string) error {
 		seen, err := i.Inspect(ctx, key)
 		plain[key] = answer{seen, err}
 		if err == nil && seen.State == inspect.Free && seen.Waiting == 0 {
-			kinds, _ := kindsOf(ctx, i, key) // an error is that of the plain lock, too
+			kinds, _ := kindsOf(ctx, l, i, key) // an error is that of the plain lock, too
 			for _, k := range kinds {
 				others = append(others, k.locks...)
 			}
@@ -178,17 +174,17 @@ func (a *app) inspectAny(ctx context.Context, keys []string) error {
 	}, false)
 }
 
-// inspector opens the configured locks and returns their Inspector.
-func (a *app) inspector(ctx context.Context) (inspect.Inspector, error) {
+// inspector opens the configured locks and returns them and their Inspector.
+func (a *app) inspector(ctx context.Context) (locker.Locker, inspect.Inspector, error) {
 	l, err := a.store(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	i, ok := locker.As[inspect.Inspector](l)
 	if !ok {
-		return nil, errors.New("the backend cannot show the state of its locks")
+		return nil, nil, errors.New("the backend cannot show the state of its locks")
 	}
-	return i, nil
+	return l, i, nil
 }
 
 // store opens the configured locks, which other processes see, too.
@@ -229,6 +225,8 @@ type lockJSON struct {
 	Fence       uint64     `json:"fence,omitempty"`
 	Waiting     int        `json:"waiting"`
 	Error       string     `json:"error,omitempty"`
+	Permits     []int      `json:"permits,omitempty"` // the numbers that the owner has
+	Holders     []lockJSON `json:"holders,omitempty"` // of a group of permits
 	Nodes       []lockJSON `json:"nodes,omitempty"`
 }
 
@@ -236,7 +234,10 @@ func lockOf(key string, i inspect.Inspection) lockJSON {
 	j := lockJSON{
 		Key: key, State: string(i.State), Owner: i.Owner, Label: i.Label,
 		HeldMS: i.Held.Milliseconds(), RemainingMS: i.Remaining.Milliseconds(),
-		Fence: i.Fence, Waiting: i.Waiting,
+		Fence: i.Fence, Waiting: i.Waiting, Permits: i.Permits,
+	}
+	for _, h := range i.Holders {
+		j.Holders = append(j.Holders, lockOf("", h))
 	}
 	if i.Seen > 0 && i.Remaining > 0 {
 		j.SeenMS = max(1, i.Seen.Milliseconds())
@@ -273,10 +274,25 @@ func (a *app) printInspection(key string, i inspect.Inspection) {
 	row("fence", fence(i))
 	row("waiting", strconv.Itoa(i.Waiting))
 	_ = w.Flush()
+	if len(i.Holders) > 0 {
+		fmt.Fprintln(a.stdout)
+		a.printHolders(i.Holders)
+	}
 	if len(i.Nodes) > 0 {
 		fmt.Fprintln(a.stdout)
 		a.printNodes(a.stdout, i.Nodes)
 	}
+}
+
+// printHolders prints who has permits of a group.
+func (a *app) printHolders(holders []inspect.Inspection) {
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "permits\tstate\tholder\towner\tfree in\tfence")
+	for _, h := range holders {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", numbers(h.Permits), h.State, labelOf(h), orDash(owner(h)),
+			orDash(span(h.Remaining)), orDash(fence(h)))
+	}
+	_ = w.Flush()
 }
 
 func (a *app) printNodes(to io.Writer, nodes []inspect.Node) {

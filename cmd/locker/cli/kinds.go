@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
@@ -24,8 +25,8 @@ type kind struct {
 
 // kindsOf returns the kinds of which key has locks that are not free. A plain lock of that name has nothing to do with
 // them.
-func kindsOf(ctx context.Context, i inspect.Inspector, key string) ([]kind, error) {
-	permits, both := semaphore.New(nil, likelyPermits).Locks(key), rwlock.New(nil).Locks(key)
+func kindsOf(ctx context.Context, l locker.Locker, i inspect.Inspector, key string) ([]kind, error) {
+	permits, both := semaphore.New(l, likelyPermits).Locks(key), rwlock.New(nil).Locks(key)
 	all := slices.Concat(permits, both)
 	taken, errs := make([]bool, len(all)), make([]error, len(all))
 	next := make(chan int)

@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"strconv"
+	"strings"
+
 	"github.com/spf13/cobra"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/semaphore"
 )
@@ -21,10 +25,27 @@ func checkPermits(cmd *cobra.Command, permits int) error {
 	return nil
 }
 
-// locksOf returns the names of the locks that key consists of.
-func locksOf(key string, permits int) []string {
+// locksOf returns the names of the locks in l that key consists of, or that of its group of permits.
+func locksOf(l locker.Locker, key string, permits int) []string {
 	if permits > 0 {
-		return semaphore.New(nil, permits).Locks(key)
+		return semaphore.New(l, permits).Locks(key)
 	}
 	return []string{key}
+}
+
+// numbers renders the numbers of permits, as "0–9, 15".
+func numbers(of []int) string {
+	var parts []string
+	for i := 0; i < len(of); {
+		j := i
+		for j+1 < len(of) && of[j+1] == of[j]+1 {
+			j++
+		}
+		part := strconv.Itoa(of[i])
+		if j > i {
+			part += "–" + strconv.Itoa(of[j])
+		}
+		parts, i = append(parts, part), j+1
+	}
+	return strings.Join(parts, ", ")
 }

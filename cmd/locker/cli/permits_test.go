@@ -37,10 +37,43 @@ func permitOfKey(t *testing.T, url, key string, n int) *semaphore.Permit {
 	return p
 }
 
-// Watch shows the changes of each permit, and does not report an outage for each of them.
+// Watch shows the changes of a group of permits.
+func TestWatchOfAGroup(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	p := run(t, url, "watch", "export", "--permits", "5", "--json", "--interval", "100ms")
+	shows := func(what string, owners ...string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			lines := strings.Split(strings.TrimSpace(p.out.String()), "\n")
+			if lines[0] == "" {
+				return false
+			}
+			var seen []string
+			last := decode[lockJSON](t, lines[len(lines)-1])
+			for _, h := range last.Holders {
+				seen = append(seen, fmt.Sprint(h.Permits, h.State))
+			}
+			return last.Key == "{export}#permits" && slices.Equal(seen, owners)
+		})
+	}
+	shows("it is free")
+	one := permitOfKey(t, url, "export", 5)
+	shows("one has a permit", "[0]held")
+	two := permitOfKey(t, url, "export", 5)
+	shows("two have permits", "[0]held", "[1]held")
+	steady.Unlock(t, one)
+	shows("one has returned its permit", "[1]held")
+	steady.Unlock(t, two)
+	shows("both have")
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	p.exits(t, 0)
+}
+
+// Where each permit is a lock, watch shows the changes of each, and does not report an outage for each of them.
 func TestWatchOfPermits(t *testing.T) {
 	t.Parallel()
-	s, url := server(t)
+	servers, url := nodes(t, 3)
 	p := run(t, url, "watch", "export", "--permits", "5", "--json", "--interval", "100ms")
 	seen := func() (lines []string, last map[string]string) {
 		last = map[string]string{}
@@ -78,9 +111,13 @@ func TestWatchOfPermits(t *testing.T) {
 		_, last := seen()
 		return slices.Contains(slices.Collect(maps.Values(last)), "unknown")
 	}
-	s.Kill()
+	for _, s := range servers {
+		s.Kill()
+	}
 	eventually(t, "it reports the outage", out)
-	s.Restart()
+	for _, s := range servers {
+		s.Restart()
+	}
 	eventually(t, "it reports the end of the outage", func() bool { return !out() })
 	failed := map[string]bool{}
 	lines, _ := seen()
@@ -118,7 +155,11 @@ func TestReleaseOfAPermit(t *testing.T) {
 
 		code, out, stderr := release("--token", hangs.Token()[:8]+"…")
 		assert.Zero(t, code, stderr)
-		assert.Contains(t, out, fmt.Sprintf(`released "{export}#%d", taken from `, hangs.Slot()))
+		released := fmt.Sprintf(`released "{export}#%d", taken from `, hangs.Slot())
+		if url == one {
+			released = fmt.Sprintf(`released %d of "{export}#permits", taken from `, hangs.Slot())
+		}
+		assert.Contains(t, out, released)
 		eventually(t, "its owner has lost it", func() bool { return errors.Is(hangs.Extend(t.Context()), locker.ErrLost) })
 		require.NoError(t, other.Extend(t.Context()), "the permit was taken from another owner")
 		code, _, _ = release("--token", hangs.Token())

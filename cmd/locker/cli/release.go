@@ -72,12 +72,12 @@ func (a *app) release(ctx context.Context, key string, permits int, token string
 	if !yes && !isTerminal(a.stdin) {
 		return errNobodyToAsk
 	}
-	i, err := a.inspector(ctx)
+	l, i, err := a.inspector(ctx)
 	if err != nil {
 		return err
 	}
 	if permits > 0 {
-		if key, err = permitOf(ctx, i, key, permits, token); err != nil {
+		if key, err = permitOf(ctx, l, i, key, permits, token); err != nil {
 			return err
 		}
 	}
@@ -87,8 +87,14 @@ func (a *app) release(ctx context.Context, key string, permits int, token string
 		case err != nil:
 			return err
 		case seen.State == inspect.Free:
-			return a.released(key, seen, a.whyFree(ctx, i, key, permits))
+			return a.released(key, seen, a.whyFree(ctx, l, i, key, permits))
 		case seen.State != inspect.Foreign:
+			for _, owner := range seen.Holders {
+				if begins(owner, token) {
+					seen = owner
+					break
+				}
+			}
 			if token == "" || !strings.HasPrefix(token, seen.Owner) {
 				token = seen.Owner
 			}
@@ -99,17 +105,19 @@ func (a *app) release(ctx context.Context, key string, permits int, token string
 	}
 	seen, err := i.ForceRelease(ctx, key, token)
 	if errors.Is(err, locker.ErrNotHeld) && seen.State == inspect.Free {
-		err = a.whyFree(ctx, i, key, permits)
+		err = a.whyFree(ctx, l, i, key, permits)
 	}
 	return a.released(key, seen, err)
 }
 
 // whyFree returns errFree, or an error if only the plain lock of key is free.
-func (a *app) whyFree(ctx context.Context, i inspect.Inspector, key string, permits int) error {
+func (a *app) whyFree(
+	ctx context.Context, l locker.Locker, i inspect.Inspector, key string, permits int,
+) error {
 	if permits > 0 {
 		return errFree
 	}
-	kinds, err := kindsOf(ctx, i, key)
+	kinds, err := kindsOf(ctx, l, i, key)
 	if err != nil || len(kinds) == 0 {
 		return errFree
 	}
@@ -122,18 +130,23 @@ func (a *app) whyFree(ctx context.Context, i inspect.Inspector, key string, perm
 }
 
 // permitOf returns the name of the lock whose owner has the token, among those of a key with permits.
-func permitOf(ctx context.Context, i inspect.Inspector, key string, permits int, token string) (string, error) {
+func permitOf(
+	ctx context.Context, l locker.Locker, i inspect.Inspector, key string, permits int, token string,
+) (string, error) {
 	found := ""
-	for _, lock := range locksOf(key, permits) {
+	for _, lock := range locksOf(l, key, permits) {
 		seen, err := i.Inspect(ctx, lock)
-		switch {
-		case err != nil:
+		if err != nil {
 			return "", err
-		case seen.Owner == "" || !strings.HasPrefix(seen.Owner, token) && !strings.HasPrefix(token, seen.Owner):
-		case found != "":
-			return "", exit.Usagef("--token: several permits have an owner whose token begins with this")
-		default:
-			found = lock
+		}
+		for _, owner := range holders(seen) {
+			switch {
+			case !begins(owner, token):
+			case found != "":
+				return "", exit.Usagef("--token: several permits have an owner whose token begins with this")
+			default:
+				found = lock
+			}
 		}
 	}
 	if found == "" {
@@ -141,6 +154,19 @@ func permitOf(ctx context.Context, i inspect.Inspector, key string, permits int,
 		return "", exit.With(exit.Held, err, "locker inspect --permits shows the owners")
 	}
 	return found, nil
+}
+
+// holders returns who has permits of a group, or the lock itself.
+func holders(seen inspect.Inspection) []inspect.Inspection {
+	if seen.Holders != nil {
+		return seen.Holders
+	}
+	return []inspect.Inspection{seen}
+}
+
+// begins reports whether the token of an owner begins with token, as far as is shown of it.
+func begins(owner inspect.Inspection, token string) bool {
+	return owner.Owner != "" && (strings.HasPrefix(owner.Owner, token) || strings.HasPrefix(token, owner.Owner))
 }
 
 // exitRefused is the exit code if the user declines.
@@ -203,7 +229,11 @@ func (a *app) released(key string, seen inspect.Inspection, err error) error {
 	if held := heldFor(seen); held != "" {
 		from += ", who had it for " + held
 	}
-	fmt.Fprintf(a.stdout, "released %s, taken from %s\n", strconv.Quote(key), from)
+	what := strconv.Quote(key)
+	if len(seen.Permits) > 0 {
+		what = fmt.Sprintf("%s of %s", numbers(seen.Permits), what)
+	}
+	fmt.Fprintf(a.stdout, "released %s, taken from %s\n", what, from)
 	for _, n := range seen.Nodes {
 		if n.Err != nil {
 			a.note("%s did not answer: the lock ends there with its TTL (%v)", n.Name, n.Err)

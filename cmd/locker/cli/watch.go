@@ -40,9 +40,10 @@ terminal is wide. Otherwise it prints one line per change or, with --json, one J
 Watch polls the lock every --interval, and when its TTL is over. It does not see owners that come and go in between.
 Only waiters are notified of a release; watch does not wait for the lock, so that it does not delay anybody.
 
-With --permits, watch follows the lock of each permit and the gate, and prints one line per change on a terminal, too.
-The holder of the gate is the first waiter. Without it, watch follows the plain lock of that name and, if that is free
-at the beginning, the locks that readers, writers, and holders of the first 64 permits have of the key then.
+With --permits, watch follows the holders of the permits. On stores where each permit is a lock, it follows these and
+the gate, and prints one line per change on a terminal, too. The holder of the gate is the first waiter. Without it,
+watch follows the plain lock of that name and, if that is free at the beginning, the locks that readers, writers, and
+holders of the first 64 permits have of the key then.
 
 If the store does not answer, watch reports that as a change. Ctrl-C ends it with exit code 0.`,
 		Example: `  locker watch backup
@@ -58,20 +59,20 @@ If the store does not answer, watch reports that as a change. Ctrl-C ends it wit
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			locks := locksOf(args[0], permits)
+			l, i, err := a.inspector(ctx)
+			if err != nil {
+				return err
+			}
+			locks := locksOf(l, args[0], permits)
 			if permits == 0 {
-				i, err := a.inspector(ctx)
-				if err != nil {
-					return err
-				}
 				if seen, err := i.Inspect(ctx, args[0]); err == nil && seen.State == inspect.Free {
-					kinds, _ := kindsOf(ctx, i, args[0])
+					kinds, _ := kindsOf(ctx, l, i, args[0])
 					for _, k := range kinds {
 						locks = append(locks, k.locks...)
 					}
 				}
 			}
-			return a.watch(ctx, locks, interval)
+			return a.watch(ctx, i, locks, interval)
 		},
 	}
 	interval = defaultInterval
@@ -80,11 +81,7 @@ If the store does not answer, watch reports that as a change. Ctrl-C ends it wit
 	return cmd
 }
 
-func (a *app) watch(ctx context.Context, locks []string, interval time.Duration) error {
-	i, err := a.inspector(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) watch(ctx context.Context, i inspect.Inspector, locks []string, interval time.Duration) error {
 	live := len(locks) == 1 && isTerminal(a.stdout) && !a.json && a.getenv("TERM") != "dumb"
 	var views []*view
 	for _, lock := range locks {
@@ -169,6 +166,9 @@ func different(a, b inspect.Inspection) bool {
 		return a.State == b.State && a.Owner == b.Owner && (a.Fence == b.Fence || a.State == inspect.Free) &&
 			a.Waiting == b.Waiting
 	}
+	if !slices.EqualFunc(a.Holders, b.Holders, same) {
+		return true
+	}
 	return !same(a, b) || !slices.EqualFunc(a.Nodes, b.Nodes, func(a, b inspect.Node) bool {
 		return (a.State == inspect.Unknown) == (b.State == inspect.Unknown)
 	})
@@ -186,6 +186,9 @@ func (v *view) line(at time.Time) string {
 	}
 	if v.last.Fence > 0 && v.last.State != inspect.Free {
 		text += ", fence " + fence(v.last)
+	}
+	if n := len(v.last.Holders); n > 1 {
+		text += fmt.Sprintf(", and %d others", n-1)
 	}
 	if v.last.Waiting > 0 {
 		text += fmt.Sprintf(", %d waiting", v.last.Waiting)

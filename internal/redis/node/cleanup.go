@@ -49,10 +49,26 @@ func (n *Node) repeat(c chore) {
 	n.chores.Repeat(time.Now().Add(c.life), func(ctx context.Context) error { return n.clean(ctx, c) })
 }
 
-var errUnfinished = errors.New("a clean-up was not finished")
+var (
+	errRefused    = errors.New("a clean-up was refused")
+	errUnfinished = errors.New("a clean-up was not finished")
+)
 
-// clean sends c once.
-func (n *Node) clean(ctx context.Context, c chore) error {
+// cleanTries bounds how often a clean-up is sent at once if the server says that it is not finished. One call hands
+// permits on to 64 waiters at most.
+const cleanTries = 32
+
+// clean sends c, and again if it is not finished.
+func (n *Node) clean(ctx context.Context, c chore) (err error) {
+	for range cleanTries {
+		if err = n.cleanOnce(ctx, c); !errors.Is(err, errUnfinished) {
+			break
+		}
+	}
+	return err
+}
+
+func (n *Node) cleanOnce(ctx context.Context, c chore) error {
 	c.Keep = max(0, time.Until(c.until))
 	// Mostly the lock is gone, and not contended.
 	call, answered := &pipeline.Call{Command: c.Command(), Quiet: true}, make(chan struct{})
@@ -64,8 +80,14 @@ func (n *Node) clean(ctx context.Context, c chore) error {
 		return ctx.Err()
 	}
 	_, isInt := call.Reply.(int64)
-	if o, _ := script.ReadOwned(call.Reply); call.Err == nil && (!isInt || o.Unfinished) {
+	o, _ := script.ReadOwned(call.Reply)
+	switch {
+	case call.Err != nil:
+		return call.Err
+	case !isInt:
+		return errRefused
+	case o.Unfinished:
 		return errUnfinished
 	}
-	return call.Err
+	return nil
 }

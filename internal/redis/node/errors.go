@@ -32,6 +32,9 @@ func (e *nodeError) Unwrap() error {
 // explained adds to a refusal what the server does not say of it: what locks need.
 func explained(err error, refusal drivers.ServerError) error {
 	text := strings.ToLower(refusal.Error())
+	if strings.Contains(text, "unauthenticated") { // it says NOAUTH to shorter commands only
+		return fmt.Errorf("%w (the server demands a password, and the client has not given one)", err)
+	}
 	missing := strings.Contains(text, "unknown command") || strings.Contains(text, "no permissions to run")
 	switch {
 	case missing && strings.Contains(text, "eval"):
@@ -58,6 +61,8 @@ func errorOf(s script.Status, held locker.HeldError, number int) error {
 		return errGivenUp
 	case script.NotALock:
 		return locker.ErrForeignKey
+	case script.Apart:
+		return errApart
 	case script.Duplicate:
 		return alias(number)
 	case script.Resting, script.OtherGuard, script.NoGuard:
@@ -89,6 +94,10 @@ func (e *SameServer) Unwrap() error { return locker.ErrUnavailable }
 type alias int
 
 func (a alias) Error() string { return fmt.Sprintf("the same server as node %d", int(a)) }
+
+// errApart keeps programs with groups of permits from those that make a lock of each permit.
+var errApart = fmt.Errorf("%w: a program has a lock for one of the permits, or waits at their gate: it is of another "+
+	"version", locker.ErrForeignKey)
 
 var errGone = &locker.NotHeldError{Reason: locker.LostGone}
 

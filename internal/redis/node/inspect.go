@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/golocker/locker"
@@ -18,6 +19,7 @@ type State struct {
 	value string // the whole value of the lock; empty: nobody has it
 	owner string // the owner's whole token, or another library's value
 	node  int    // the number of the node in the owner's list; 0: the value is not that of a lock of this library
+	group bool   // the lock is a group of permits, and this is one of its entries
 }
 
 // OwnedBy reports whether the owner's token begins with prefix. It returns false if there is no owner. The owner of a
@@ -73,6 +75,14 @@ func decodeState(reply drivers.Reply) (State, error) {
 	if err != nil {
 		return unknownState, err
 	}
+	s := stateOf(r)
+	for _, e := range r.Entries {
+		s.Holders = append(s.Holders, stateOf(e).Inspection)
+	}
+	return s, nil
+}
+
+func stateOf(r script.State) State {
 	s := State{Inspection: inspect.Inspection{State: inspect.Free, Fence: r.Counter, Waiting: r.Waiting}}
 	switch r.Status {
 	case script.NotALock:
@@ -86,8 +96,9 @@ func decodeState(reply drivers.Reply) (State, error) {
 			s.State = inspect.Kept
 		}
 		s.Owner = s.owner[:min(shown, len(s.owner))]
+		s.Permits = r.Permits
 	}
-	return s, nil
+	return s
 }
 
 // StartForce takes key from the owner of s, if the lock still belongs to that owner. onRedlock says that waiters queue
@@ -99,6 +110,9 @@ func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRe
 }
 
 func (n *Node) force(key string, s State, onRedlock bool) script.Command {
+	if s.group {
+		return n.keys(key).ForcePermits(s.value, s.Remaining+cleanupLife, n.guard)
+	}
 	return n.keys(key).Force(s.value, s.Remaining+cleanupLife, onRedlock, n.guard)
 }
 
@@ -111,10 +125,30 @@ func (n *Node) Inspect(ctx context.Context, key string) (inspect.Inspection, err
 }
 
 func (n *Node) inspect(ctx context.Context, key string) (State, error) {
+	return n.inspectOwner(ctx, key, "")
+}
+
+// inspectOwner is inspect. Of a group of permits, it returns the entry of an owner whose token begins with owner, if
+// there is one, and else that whose time is over first.
+func (n *Node) inspectOwner(ctx context.Context, key, owner string) (State, error) {
 	if err := n.Check(&backend.Request{Key: key}); err != nil {
 		return unknownState, err
 	}
-	return n.state(n.ask(ctx, n.keys(key).Inspect()))
+	s, err := n.state(n.ask(ctx, n.keys(key).Inspect()))
+	if err != nil || s.State != inspect.Foreign {
+		return s, err
+	}
+	s, err = n.state(n.ask(ctx, n.keys(key).InspectPermits(owner, math.MaxInt32)))
+	if owner != "" && s.State == inspect.Free {
+		return n.inspectOwner(ctx, key, "")
+	}
+	s.group = s.State != inspect.Foreign
+	return s, err
+}
+
+// anyWaiter is inspect for a group of permits, and counts one waiter at most.
+func (n *Node) anyWaiter(ctx context.Context, key string) (State, error) {
+	return n.state(n.ask(ctx, n.keys(key).InspectPermits("", 1)))
 }
 
 // ask sends the command of a tool, and waits for the reply; see [Node.send].
@@ -126,7 +160,7 @@ func (n *Node) ask(ctx context.Context, cmd script.Command) (drivers.Reply, erro
 func (n *Node) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
-	s, err := n.inspect(ctx, key)
+	s, err := n.inspectOwner(ctx, key, owner)
 	if err == nil {
 		err = s.takeable(owner)
 	}
@@ -179,7 +213,7 @@ type Names struct {
 func NamesOf(prefix, key string) Names {
 	k := script.KeysOf(prefix, key)
 	return Names{
-		Keys:    []string{k.Lock, k.Wait(), k.Queue(), k.Turn()},
+		Keys:    []string{k.Lock, k.Wait(), k.Queue(), k.Turn(), k.Entries()},
 		Counter: k.Fence(),
 		Channel: script.Inbox(prefix, key),
 		Sharded: script.ShardedInbox(prefix, key, script.Slot(k.Lock)),

@@ -200,10 +200,14 @@ func (n *Node) Queue(ctx context.Context, req backend.Request, wait backend.Wait
 // attempt returns the attempt of req, with the names that its commands need.
 func (n *Node) attempt(req *backend.Request) script.Attempt {
 	keys := n.keys(req.Key)
-	return script.Attempt{
+	a := script.Attempt{
 		Keys: keys, Token: req.Token, Node: n.number, Label: req.Label, Guard: n.guard,
 		Contended: n.contended.lately(keys.Lock), Fences: min(req.Fences, backend.MaxFences),
 	}
+	if g := req.Group; g != nil {
+		a.Permits = &script.Permits{N: g.N, Weight: g.Weight}
+	}
+	return a
 }
 
 func (n *Node) keys(key string) script.Keys {
@@ -257,7 +261,11 @@ func (n *Node) Extend(ctx context.Context, req backend.Request) error {
 	if o, _ := script.ReadOwned(reply); err == nil && o.Waited && req.Wanted != nil {
 		// Those that have waited may have left. The usual extension must not need the key of the queue as well: while a
 		// slot of a Redis Cluster moves, it would be refused, because there is no such key.
-		if s, err := n.inspect(ctx, req.Key); err == nil && s.Waiting > 0 {
+		ask := n.inspect
+		if req.Group != nil {
+			ask = n.anyWaiter
+		}
+		if s, err := ask(ctx, req.Key); err == nil && s.Waiting > 0 {
 			req.Wanted()
 		}
 	}
@@ -269,7 +277,7 @@ func (n *Node) Capabilities() backend.Capabilities { return capabilities }
 
 var capabilities = backend.Capabilities{
 	Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true,
-	AnswersWanted: true, Some: true,
+	AnswersWanted: true, Some: true, Groups: true,
 }
 
 // Release implements backend.Backend. If it was not answered or not finished, it goes on in the background. If ctx has

@@ -193,7 +193,9 @@ func (w *waiter) granted(p script.Position) (backend.Grant, error) {
 	}
 	// The grant keeps the waiter for as long as the lock is held. It needs neither.
 	w.ctx, w.wait = nil, nil
-	return backend.Grant{Fence: p.Counter, Fences: p.Fences, Token: w.req.Token, Sent: w.start, Private: w}, nil
+	return backend.Grant{
+		Fence: p.Counter, Fences: p.Fences, Permits: p.Permits, Token: w.req.Token, Sent: w.start, Private: w,
+	}, nil
 }
 
 var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")
@@ -278,8 +280,11 @@ func decodePosition(reply drivers.Reply, err error) (script.Position, error) {
 	return p, err
 }
 
-// heldError says who has the lock that a waiter at p waits for.
+// heldError says who has the lock that a waiter at p waits for. Who waits for permits in front of it has nothing yet.
 func heldError(p script.Position) *locker.HeldError {
+	if p.Behind {
+		return &locker.HeldError{Label: p.Label}
+	}
 	return &locker.HeldError{Remaining: p.Left, Label: p.Label}
 }
 

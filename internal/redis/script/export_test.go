@@ -25,6 +25,7 @@ var (
 	CounterText  = counterText
 	Expand       = func(name string) string { return expand(name, false) }
 	Milliseconds = milliseconds
+	NumbersOf    = numbersOf
 )
 
 const (

@@ -21,6 +21,8 @@ const (
 	waitName  = ":lockwait"
 	queueName = ":lockqueue"
 	turnName  = ":lockturn"
+	// A name of its own tells scripts and tests that a command is about a group.
+	entriesName = ":lockentries"
 )
 
 // The suffix of such a name says how it was derived. So no two locks share a queue, although "a" and "{a}" have the
@@ -60,6 +62,27 @@ func (k Keys) Wait() string { return k.own(waitName) }
 // Queue is the key of the queue: a sorted set of the waiters by the time of their arrival.
 func (k Keys) Queue() string { return k.own(queueName) }
 
+// Entries is the key of a hash with the data of each entry, if the lock is a group of permits; see groupentry.lua.
+func (k Keys) Entries() string { return k.own(entriesName) }
+
+// permits ends the name of a group of permits, after its key and a sign; see package semaphore.
+const permits = "permits"
+
+// places returns the names of two locks that programs have which make a lock of each permit of the group k: that of the
+// gate, and the first permit. It returns none if they cannot be told from the name of the group, or have another slot.
+func (k Keys) places() []string {
+	for _, sign := range []string{"#", "#:"} {
+		if at := strings.LastIndex(k.Lock, sign+permits); at >= len(k.prefix) {
+			at += len(sign)
+			front, back := k.Lock[:at], k.Lock[at+len(permits):]
+			if gate := front + "gate" + back; Slot(gate) == Slot(k.Lock) {
+				return []string{gate, front + "0" + back}
+			}
+		}
+	}
+	return nil
+}
+
 // Turn is the key with the waiter whose turn it is to ask the nodes of a Redlock.
 func (k Keys) Turn() string { return k.own(turnName) }
 
@@ -97,7 +120,7 @@ func Reserved(prefix, key string) (why string) {
 		return "keys with the name of a marker of the restart guard are reserved"
 	}
 	for _, kind := range []string{plainKind, tagKind, slotKind} {
-		for _, what := range []string{waitName, queueName, turnName} {
+		for _, what := range []string{waitName, queueName, turnName, entriesName} {
 			if strings.HasSuffix(lock, what+kind) {
 				return "keys with a {hash tag} that end in \"" + what + kind + "\" are reserved for what belongs to a lock"
 			}

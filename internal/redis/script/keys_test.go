@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/golocker/locker/internal/core/slots"
 	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
@@ -42,7 +44,7 @@ func TestKeysShareASlotAndCollideWithNothing(t *testing.T) {
 		if !isReserved(k.Fence()) {
 			t.Errorf("%.40q may be locked, but is the counter of %.40q", k.Fence(), key)
 		}
-		for _, derived := range []string{k.Queue(), k.Wait(), k.Turn()} {
+		for _, derived := range []string{k.Queue(), k.Wait(), k.Turn(), k.Entries()} {
 			if script.Slot(derived) != script.Slot(key) {
 				t.Errorf("%.40q is in another slot than %.40q", derived, key)
 			}
@@ -62,6 +64,26 @@ func TestKeysShareASlotAndCollideWithNothing(t *testing.T) {
 
 func isReserved(lock string) bool { return script.Reserved("", lock) != "" }
 
+// A request for permits looks at the locks that programs have which make a lock of each permit.
+func TestLocksOfPermitsHaveTheNamesOfTheirSemaphore(t *testing.T) {
+	for _, key := range oddKeys {
+		for _, middleware := range []string{"", ":tenant", "#permits"} {
+			name := func(what string) string { return "lock:a#" + slots.Name(key, what) + middleware }
+			a := script.Attempt{Keys: script.KeysOf("lock:", strings.TrimPrefix(name("permits"), "lock:")), Token: "a",
+				Permits: &script.Permits{N: 2, Weight: 1}}
+			words := a.Enqueue(time.Second, 0, 0, "").Words
+			if got := words[8:10]; middleware != "#permits" && !slices.Equal(got, []string{name("gate"), name("0")}) {
+				t.Errorf("%.40q looks at %.80q", key, got)
+			}
+			for _, k := range words[3 : len(words)-2] {
+				if script.Slot(k) != script.Slot(words[3]) {
+					t.Errorf("%.40q is in another slot than %.40q", k, words[3])
+				}
+			}
+		}
+	}
+}
+
 func FuzzKeys(f *testing.F) {
 	for _, key := range oddKeys {
 		f.Add("", key, key+"x")
@@ -75,8 +97,8 @@ func FuzzKeys(f *testing.F) {
 		if script.Reserved(prefix, a) != "" || script.Reserved(prefix, b) != "" {
 			return
 		}
-		as := []string{ka.Lock, ka.Queue(), ka.Wait(), ka.Turn(), ka.Fence()}
-		for _, of := range []string{kb.Lock, kb.Queue(), kb.Wait(), kb.Turn()} {
+		as := []string{ka.Lock, ka.Queue(), ka.Wait(), ka.Turn(), ka.Entries(), ka.Fence()}
+		for _, of := range []string{kb.Lock, kb.Queue(), kb.Wait(), kb.Turn(), kb.Entries()} {
 			if slices.Contains(as, of) {
 				t.Errorf("%q and %q collide at %q", a, b, of)
 			}
@@ -94,7 +116,7 @@ func TestSlotIsTheServers(t *testing.T) {
 	for _, key := range oddKeys {
 		k := script.KeysOf("p}:", key)
 		want := s.Cmd(t, "CLUSTER", "KEYSLOT", k.Lock)
-		for _, derived := range []string{k.Fence(), k.Queue(), k.Wait(), k.Turn()} {
+		for _, derived := range []string{k.Fence(), k.Queue(), k.Wait(), k.Turn(), k.Entries()} {
 			if got := s.Cmd(t, "CLUSTER", "KEYSLOT", derived); got != want {
 				t.Errorf("%.40q: slot %v, %.40q: slot %v", key, want, derived, got)
 			}

@@ -1,19 +1,9 @@
--- The functions that the scripts about waiting share. They need value.lua, tombstone.lua and mint.lua,
--- and guard.lua in the scripts with a guard.
---
--- The queue is a sorted set of waiters by ticket, the time of their arrival in us. A hash, which also has tombstones,
--- has "deadline in ms:TTL in ms:label|channel" for each of them. The hash exists only while somebody waits or a
--- tombstone lives. The script that frees the lock grants it to the first waiter and notifies that waiter.
--- include publish.lua
-local CLAIM = 2000                             -- ms for a waiter to claim a lock that it was granted
-local MAXPOSTTL = 6000                         -- most ms without a heartbeat after which a waiter counts as dead
+-- The functions that the scripts about waiting for a lock share. They need value.lua, tombstone.lua and mint.lua,
+-- and guard.lua in the scripts with a guard. The script that frees the lock grants it to the first waiter and notifies
+-- that waiter.
+-- include waiters.lua
 local POLL = 2                                 -- added to the code of a reply: the waiter has to poll
-local lock, queue, waiters, turn               -- keys; the including script sets them; turn is nil except on Redlock
-
-local function drop(o)
-  redis.call('ZREM', queue, o)
-  redis.call('HDEL', waiters, o)
-end
+local lock, turn                               -- keys; the including script sets them; turn is nil except on Redlock
 
 -- Records in the lock's value that somebody waits. cur is the value, which this script has read. A lock that is not
 -- marked is released without a look at the queue. If the server refuses the mark, the waiters are served later, by
@@ -21,39 +11,6 @@ end
 local function mark(cur)
   local _, _, marked = parts(cur)
   if marked == '' then redis.pcall('APPEND', lock, '+') end
-end
-
--- Puts o in the queue, or keeps its position and records that it is alive. With a ticket, o returns to its old
--- position. Returns its ticket, and for a new waiter its rank: 0, or 1 if it is not the first.
-local function join(o, label, posttl, ttl, chan, ticket)
-  ticket = tonumber(ticket)
-  local s, rank, kept = ticket > 0 and redis.call('ZSCORE', queue, o), nil, false
-  if not s then
-    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-    s = 0 < ticket and ticket < clock() and ticket or math.max(clock(), (tonumber(last) or 0) + 1)
-    if redis.call('ZADD', queue, 'NX', string.format('%.0f', s), o) == 0 then    -- the first write
-      s = redis.call('ZSCORE', queue, o)       -- delivered twice
-    elseif s == clock() then
-      rank = last and 1 or 0
-      -- The first waiter of each second extends the life of the queue. Others that come in that second need not.
-      kept = last and math.floor(last / 1000000) == math.floor(s / 1000000)
-    end
-  end
-  local deadline = math.floor(clock() / 1000) + math.max(1, math.min(tonumber(posttl), MAXPOSTTL))
-  redis.call('HSET', waiters, o, string.format('%.0f:%s:%s|%s', deadline, ttl, label, chan))
-  if not kept then
-    redis.call('PEXPIRE', queue, 2 * MAXPOSTTL)
-    prolong(waiters, 2 * MAXPOSTTL)
-  end
-  return tonumber(s), rank
-end
-
--- Returns the TTL, the label and the channel of a waiter, or nil if it is dead.
-local function alive(h)
-  local deadline, ttl, label, chan =
-    string.match(redis.call('HGET', waiters, h) or '', '^(%d+):(%d+):([^|]*)|(.*)$')
-  local ahead = deadline and tonumber(deadline) - math.floor(clock() / 1000)
-  if ahead and ahead >= 0 and ahead <= MAXPOSTTL then return ttl, label, chan end
 end
 
 -- Reports whether v is the value of another library's lock, whose release notifies nobody. A lock that is kept after
@@ -106,10 +63,4 @@ local function hand_on(self, free, n)
     end
   end
   return -1
-end
-
--- Returns when to ask again, in ms. left is the life of the lock (or turn) in ms, and r the result of hand_on.
-local function wake(r, left)
-  if r == -1 then return 0 end
-  return left >= 0 and math.min(CLAIM, left + 1) or CLAIM
 end

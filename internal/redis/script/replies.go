@@ -26,6 +26,7 @@ const (
 	Resting                  // the server may have forgotten locks, and grants none for a while
 	OtherGuard               // the server has a marker of clients with another guard
 	NoGuard                  // the server does not say what the guard needs to know
+	Apart                    // a program has a lock for a permit of the group
 )
 
 // maxNode is greater than the number of any node.
@@ -130,15 +131,25 @@ type Position struct {
 	More    bool   // ask again at once: the server has skipped many dead waiters without finding a live one
 	Poll    bool   // Waiting: ask often, because another library has the lock, whose release notifies nobody
 	Label   string // Waiting: the owner's label
+	// Permits has the numbers that were granted, if the attempt is about permits of a group.
+	Permits []int
+	// Behind: others wait for permits of the group before this one, and Label is that of the first of them.
+	Behind bool
 }
 
 // polls is what a script adds to the code of its reply if the waiter has to poll. It is POLL of queue.lua.
 const polls = 2
 
-// ReadPosition reads the reply of enqueue.lua and claim.lua.
+// behind is the code of a reply to one that waits for permits behind others.
+const behind = 4
+
+// ReadPosition reads the reply of enqueue.lua and claim.lua, and of groupqueue.lua and groupclaim.lua.
 func ReadPosition(reply drivers.Reply) (Position, error) {
 	if c, ok := reply.(int64); ok && c > 0 {
 		return Position{Status: Granted, Counter: uint64(c), Whole: true}, nil
+	}
+	if p, ok := readPermits(reply); ok {
+		return p, nil
 	}
 	n, label, err := labelled(reply)
 	switch {
@@ -148,9 +159,9 @@ func ReadPosition(reply drivers.Reply) (Position, error) {
 		return Position{Status: Granted, Counter: uint64(n[1]), Left: span(n[2])}, nil
 	case len(n) == 4 && n[0] == 1 && n[1] > 0 && n[3] > 0:
 		return Position{Status: Granted, Counter: uint64(n[1]), Left: span(n[2]), Fences: int(n[3])}, nil
-	case len(n) == 5 && n[0]&^polls == 0:
+	case len(n) == 5 && (n[0]&^polls == 0 || n[0] == behind):
 		p := Position{Status: Waiting, Left: remaining(n[1]), Rank: int(n[2]), Ticket: n[4], More: n[3] == 0}
-		p.Poll, p.Label = n[0] == polls, label
+		p.Poll, p.Behind, p.Label = n[0] == polls, n[0] == behind, label
 		return p, nil
 	case len(n) == 1 && n[0] == 0:
 		return Position{Status: Waiting}, nil
@@ -158,6 +169,8 @@ func ReadPosition(reply drivers.Reply) (Position, error) {
 		return Position{Status: GivenUp}, nil
 	case len(n) == 1 && n[0] == -2:
 		return Position{Status: NotALock}, nil
+	case len(n) == 1 && n[0] == -6:
+		return Position{Status: Apart}, nil
 	case len(n) == 2:
 		if s, left := guarded(n[0], n[1]); s != Unread {
 			return Position{Status: s, Left: left}, nil
@@ -203,11 +216,16 @@ type State struct {
 	Waiting int
 	Held    time.Duration // how long the owner has had the lock, according to the counter; 0: not known
 	Value   string        // the whole value of the lock; empty: nobody has it
+	Permits []int         // of a group: the owner's
+	Entries []State       // of a group: all that have permits
 }
 
-// ReadState reads the reply of inspect.lua.
+// ReadState reads the reply of inspect.lua, and of groupinspect.lua.
 func ReadState(reply drivers.Reply) (State, error) {
 	r, _ := reply.([]drivers.Reply)
+	if len(r) == 7 {
+		return readGroup(r)
+	}
 	if len(r) != 6 {
 		return State{}, unexpected(reply)
 	}

@@ -59,6 +59,14 @@ var (
 	// Some of several locks for one owner, or none.
 	stepScript = newScripts("step.lua")
 
+	// Permits of a group.
+	groupQueueScript   = newScripts("groupqueue.lua")
+	groupClaimScript   = newScripts("groupclaim.lua")
+	groupExtendScript  = newScript("groupextend.lua")
+	groupReleaseScript = newScripts("grouprelease.lua").releases()
+	groupForceScript   = newScripts("groupforce.lua")
+	groupInspectScript = newScript("groupinspect.lua")
+
 	// For operators.
 	inspectScript      = newScript("inspect.lua")
 	forceScript        = newScripts("force.lua")

@@ -142,6 +142,21 @@ func TestWire(t *testing.T) {
 	w.does("restart guard: acquire", a.Acquire(ttl, 1, 0))
 	s.Cmd(t, "FLUSHALL")
 
+	some := func(token string, weight int) script.Attempt {
+		a := as(token)
+		a.Keys, a.Permits = script.KeysOf("lock:", "{k}#permits"), &script.Permits{N: 3, Weight: weight}
+		return a
+	}
+	returned := script.Release{Attempt: some("a", 2), Notify: script.NotifyQueue}
+	w.does("a group: two of three permits", some("a", 2).Enqueue(ttl, waits, 0, ""))
+	w.does("a group: wait", some("b", 2).Enqueue(ttl, waits, 0, script.Inbox("lock:", "client")))
+	w.does("a group: inspect", some("a", 2).InspectPermits("", 10))
+	w.does("a group: return to the first waiter", returned.Command())
+	w.does("a group: claim", some("b", 2).Claim(ttl))
+	returned.Attempt, returned.Keep = some("b", 2), ttl
+	w.does("a group: return, and keep the permits", returned.Command())
+	s.Cmd(t, "FLUSHALL")
+
 	s.Cmd(t, "RPUSH", keys.Lock, "x")
 	w.does("acquire what is no lock", as("a").Acquire(ttl, 1, 0))
 }
@@ -159,6 +174,7 @@ func TestNames(t *testing.T) {
 			"waiters   " + k.Wait(),
 			"queue     " + k.Queue(),
 			"turn      " + k.Turn(),
+			"entries   " + k.Entries(),
 			"channel   " + script.Inbox("lock:", "client"),
 			"of a slot " + script.ShardedInbox("lock:", "client", slot),
 			"guard     " + script.NewGuard("lock:", time.Second, func() bool { return false }).Touch().Words[3],

@@ -58,7 +58,7 @@ var scriptMutants = []mutant{
 			"if c then return tonumber(got[2]) end"}},
 		[]killer{test("internal/redis/script", "TestOtherLocksOfTheSlotDoNotChangeALocksCounter")}},
 	{"the first waiter deletes the tombstones",
-		[]patch{{"internal/redis/script/queue.lua", "    s = 0 < ticket and",
+		[]patch{{"internal/redis/script/waiters.lua", "    s = 0 < ticket and",
 			"    if not last then redis.call('DEL', waiters) end\n    s = 0 < ticket and"}},
 		[]killer{test("internal/redis/script", "TestJoiningKeepsTombstones")}},
 	{"a waiter cuts the life of tombstones",

@@ -166,23 +166,21 @@ func (n *Node) redis(w []string) any {
 		}
 		return nil
 	case "HSET":
-		_, has := e.fields[w[2]]
-		e.fields[w[2]] = w[3]
-		n.keys[key] = e
-		if has {
-			return int64(0)
+		before := len(e.fields)
+		for i := 2; i+1 < len(w); i += 2 {
+			e.fields[w[i]] = w[i+1]
 		}
-		return int64(1)
+		n.keys[key] = e
+		return int64(len(e.fields) - before)
 	case "HDEL":
-		_, has := e.fields[w[2]]
-		delete(e.fields, w[2])
+		before := len(e.fields)
+		for _, field := range w[2:] {
+			delete(e.fields, field)
+		}
 		if ok {
 			n.store(key, e)
 		}
-		if has {
-			return int64(1)
-		}
-		return int64(0)
+		return int64(before - len(e.fields))
 	case "HLEN":
 		return int64(len(e.fields))
 	case "HKEYS":
@@ -198,25 +196,25 @@ func (n *Node) redis(w []string) any {
 		}
 		return []any{"0", all}
 	case "ZADD":
-		if w[2] == "NX" {
+		if how := w[2]; how == "NX" || how == "XX" {
 			w = append(slices.Clone(w[:2]), w[3:]...)
-			if _, has := e.scores[w[3]]; has {
+			if _, has := e.scores[w[3]]; has == (how == "NX") {
 				return int64(0)
 			}
 		}
+		before := len(e.scores)
 		e.scores[w[3]] = number(w[2])
 		n.keys[key] = e
-		return int64(1)
+		return int64(len(e.scores) - before)
 	case "ZREM":
-		_, has := e.scores[w[2]]
-		delete(e.scores, w[2])
+		before := len(e.scores)
+		for _, member := range w[2:] {
+			delete(e.scores, member)
+		}
 		if ok {
 			n.store(key, e)
 		}
-		if has {
-			return int64(1)
-		}
-		return int64(0)
+		return int64(before - len(e.scores))
 	case "ZSCORE":
 		if s, has := e.scores[w[2]]; has {
 			return strconv.FormatInt(s, 10)

@@ -9,7 +9,7 @@ import (
 var (
 	counters = regexp.MustCompile(`^\{\d+\}\}.*(fence|guard)$`) // and the markers of the restart guard
 	waits    = regexp.MustCompile(`:lockwait(:[ts])?$`)
-	derived  = regexp.MustCompile(`:lock(wait|queue|turn)(:[ts])?$`)
+	derived  = regexp.MustCompile(`:lock(wait|queue|turn|entries)(:[ts])?$`)
 )
 
 // IsLock reports whether key is that of a lock, and not of something that belongs to locks.

@@ -39,6 +39,9 @@ func Steps(words []string) []Step {
 		return nil
 	}
 	keys, args := words[3:3+n], words[3+n:]
+	if slices.ContainsFunc(keys, func(k string) bool { return strings.Contains(k, ":lockentries") }) {
+		return nil // it is about a group of permits
+	}
 	if name := script(keys, args); name != "" {
 		token := ""
 		if len(args) > 0 {

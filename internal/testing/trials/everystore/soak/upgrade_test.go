@@ -55,7 +55,11 @@ func TestUpgrade(t *testing.T) {
 			return
 		}
 		tr.boundPlaces()
-		for _, w := range []work{ofLocks, ofPlaces} {
+		works := []work{ofLocks, ofPlaces}
+		if strings.HasPrefix(tr.of.Name, "single") && commit == unreleased { // each permit was a lock
+			works = works[:1]
+		}
+		for _, w := range works {
 			tr.begin(4, plan{Work: w, Mixed: 10, program: other})
 		}
 		old := func(s *span) bool { return tr.others[s.who] }

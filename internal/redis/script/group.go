@@ -1,0 +1,118 @@
+package script
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// Permits says that an attempt is about permits of a group: how many the group has as far as the caller knows, and how
+// many of them the caller wants.
+type Permits struct{ N, Weight int }
+
+// group returns the keys of a group that its scripts share.
+func (k Keys) group() []string { return []string{k.Lock, k.Fence(), k.Entries(), k.Wait(), k.Queue()} }
+
+// queueForPermits is Enqueue for a group.
+func (a Attempt) queueForPermits(ttl, positionTTL time.Duration, ticket int64, channel string) Command {
+	numbers := strings.Join([]string{
+		milliseconds(ttl), milliseconds(positionTTL), strconv.FormatInt(ticket, 10), strconv.Itoa(a.Permits.N),
+		strconv.Itoa(a.Permits.Weight),
+	}, ":")
+	keys := a.Guard.keys(slices.Concat(a.group(), a.places())...)
+	return groupQueueScript.of(a.Guard).call(keys, a.text(), numbers+a.Guard.number()+":"+channel).granting(handsOver)
+}
+
+// claimPermits is Claim for a group. A Redis Cluster needs no key that may be missing while the slot moves.
+func (a Attempt) claimPermits(ttl time.Duration) Command {
+	keys := a.Guard.keys(a.Lock, a.Entries())
+	return groupClaimScript.of(a.Guard).call(keys, a.text(), milliseconds(ttl)+a.Guard.number()).granting(handsOver)
+}
+
+// extendPermits is Extend for a group. With a ttl of 0 it is Verify.
+func (a Attempt) extendPermits(ttl time.Duration, fence uint64) Command {
+	c := groupExtendScript.call([]string{a.Lock, a.Entries()}, a.text(), milliseconds(ttl), counterText(fence))
+	if ttl > 0 {
+		c = c.granting(extends)
+	}
+	return c
+}
+
+// InspectPermits asks for the state of a group: of the entry whose time is over first, of those whose owners begin with
+// owner. At most that many waiters are counted; with 1, nothing else is
+// looked at. [ReadState] reads the reply.
+func (k Keys) InspectPermits(owner string, waiters int) Command {
+	return groupInspectScript.call(k.group(), owner, strconv.Itoa(waiters))
+}
+
+// ForcePermits is Force for the entry with that value.
+func (k Keys) ForcePermits(value string, tombstone time.Duration, g *Guard) Command {
+	args := []string{milliseconds(tombstone) + ":" + value}
+	if g != nil {
+		args = append(args, g.rest)
+	}
+	return groupForceScript.of(g).call(g.keys(k.group()...), args...)
+}
+
+// readGroup reads the reply of groupinspect.lua.
+func readGroup(r []drivers.Reply) (State, error) {
+	s, err := ReadState(r[:6])
+	all, ok := r[6].([]drivers.Reply)
+	if err != nil || !ok || len(all)%3 != 0 {
+		return State{}, unexpected(r)
+	}
+	for i := 0; i < len(all); i += 3 {
+		numbers, _ := all[i+1].(string)
+		e, err := ReadState([]drivers.Reply{int64(1), all[i], r[2], int64(0), r[4], all[i+2]})
+		if err != nil {
+			return State{}, err
+		}
+		e.Permits = numbersOf(numbers)
+		if s.Entries = append(s.Entries, e); e.Value == s.Value {
+			s.Permits = e.Permits
+		}
+	}
+	return s, nil
+}
+
+// readPermits reads what groupqueue.lua and groupclaim.lua reply when they grant. It returns false for other replies.
+func readPermits(reply drivers.Reply) (p Position, ok bool) {
+	n, text, err := labelled(reply)
+	switch {
+	case err != nil || text == "":
+		return Position{}, false
+	case len(n) == 2 && n[0] == 3:
+		p.Whole = true
+	case len(n) == 3 && n[0] == 1:
+		p.Left = span(n[2])
+	default:
+		return Position{}, false
+	}
+	p.Status, p.Counter, p.Permits = Granted, uint64(max(0, n[1])), numbersOf(text)
+	return p, p.Counter > 0 && p.Permits != nil
+}
+
+// maxPermits bounds the numbers that a reply can make a program allocate.
+const maxPermits = 1 << 16
+
+// numbersOf reads numbers such as "0-9,15". It returns nil if text has none, or is something else.
+func numbersOf(text string) (numbers []int) {
+	for part := range strings.SplitSeq(text, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		a, err := strconv.Atoi(from)
+		b := a
+		if isRange && err == nil {
+			b, err = strconv.Atoi(to)
+		}
+		if err != nil || a < 0 || b < a || b >= maxPermits || len(numbers) > 0 && a <= numbers[len(numbers)-1] {
+			return nil
+		}
+		for ; a <= b; a++ {
+			numbers = append(numbers, a)
+		}
+	}
+	return numbers
+}

@@ -1,0 +1,35 @@
+-- Return the state of a group: of the entry whose time is over first. This changes nothing.
+--
+-- KEYS: 1 group  2 fencing counter  3 entries  4 waiters and tombstones  5 queue      (one hash slot)
+-- ARGV: 1 what the owner begins with, to find another entry  2 how many waiters are counted at most; with 1, only
+--         they are looked at, for a holder that asks whether there are any
+-- reply: as that of inspect.lua, and {ms that are left, numbers, value, ...} of all entries, the first that ends first. A
+--        value is as if the owner had a lock
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local waiting = 0
+for _, h in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
+  local deadline = string.match(redis.call('HGET', KEYS[4], h) or '', '^(%d+):')
+  if deadline and tonumber(deadline) * 1000 >= now then waiting = waiting + 1 end
+  if waiting == tonumber(ARGV[2]) then break end
+end
+if ARGV[2] == '1' then return {0, -2, 0, waiting, now, '', {}} end
+local counter = tonumber(redis.call('GET', KEYS[2]) or '0') or 0
+local all = redis.pcall('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+if all.err then
+  if not string.find(all.err, 'WRONGTYPE', 1, true) then return all end
+  return {2, -1, counter, waiting, now, '', {}}
+end
+if all[1] and redis.call('PTTL', KEYS[1]) == -1 then return {2, -1, counter, waiting, now, '', {}} end
+local out, found = {}, {0, -2, ''}
+for i = 1, #all, 2 do
+  local till, o = tonumber(all[i + 1]), all[i]
+  local c, numbers, label = string.match(redis.call('HGET', KEYS[3], o) or '', '^(%d+)|([^|]*)|(.*)$')
+  if c and till > now then
+    local kept = string.match(o, '^hold:(.*)$')
+    local left, value = math.ceil((till - now) / 1000), kept and o or c .. '|' .. o .. '|1|' .. label
+    if found[1] == 0 and string.sub(kept or o, 1, #ARGV[1]) == ARGV[1] then found = {1, left, value} end
+    out[#out + 1], out[#out + 2], out[#out + 3] = left, numbers, value
+  end
+end
+return {found[1], found[2], counter, waiting, now, found[3], out}

@@ -1,0 +1,90 @@
+-- Take permits of a group, or wait for them in its queue. This is also the heartbeat of a waiter. It is idempotent for
+-- its owner.
+--
+-- KEYS: 1 group  2 fencing counter  3 entries  4 waiters and tombstones  5 queue      (one hash slot)
+--       then the locks that programs would have which make a lock of each permit: that of the gate, and the first one
+-- ARGV: 1 "|owner|1|label", see value.lua; the owner is unique to this attempt
+--       2 "ttl:posttl:ticket:n:weight:channel": as in enqueue.lua; n is how many permits there are, as far as the caller
+--         knows, and weight is how many it wants
+--       guarded: 2 "ttl:posttl:ticket:n:weight:guard:channel", see guard.lua, and the marker as the last key
+-- reply: {3, counter, numbers}: granted now, for the whole TTL. Numbers are as "0-9,15"
+--        | {1, counter, what is left in ms, numbers}: granted before. It has to be claimed
+--        | {0, ms until an entry ends, rank, ask again in ms, ticket, label of its owner}: not granted; see enqueue.lua
+--        | {4, ...}: as {0, ...}, and others wait in front of this one. The label is that of the first of them, and the
+--          time may be that until it counts as dead
+--        | {-1}: this attempt was released before it was executed
+--        | {-2}: the key holds something that is not a group
+--        | {-3, ms}, {-4, guard}, {-5, 0}: see guard.lua
+--        | {-6}: a program that makes a lock of each permit has one of them, or the gate
+-- include tombstone.lua
+-- include mint.lua
+-- if guarded: -- include guard.lua
+-- include group.lua
+group, fence, entries, waiters, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local o, label = string.match(ARGV[1], '^|([^|]*)|%d+|(.*)$')
+local ttl, posttl, ticket, n, weight, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(%d+):(%d+):(.*)$')
+-- if guarded: marker = table.remove(KEYS)
+-- if guarded: guard, chan = string.match(chan, '^(%d+):(.*)$')
+local c, numbers, why = load(o)
+if c then                                      -- delivered twice, or the notification was lost
+  drop(o)
+  -- if guarded: local rests = resting(clock())  -- as in claim.lua
+  -- if guarded: if rests then return rests end
+  return {1, tonumber(c), math.max(1, math.floor((redis.call('ZSCORE', group, o) - clock()) / 1000)), numbers}
+elseif numbers then
+  if numbers[1] then drop(o) end
+  return numbers
+end
+local waits = false
+if not vacant and redis.call('EXISTS', waiters, queue) > 0 then
+  if buried(waiters, o) then return {-1} end
+  waits = redis.call('EXISTS', queue) == 1
+end
+if not vacant and not first and KEYS[6] and redis.call('EXISTS', KEYS[6], KEYS[7]) > 0 then return {-6} end
+
+-- Takes what is free.
+local function take()
+  local some, with = fit(n + 0, weight + 0)
+  if not some then return end
+  -- if guarded: local rests = not grants and resting(clock())
+  -- if guarded: if rests then return rests end
+  marked = '-'
+  return {3, tonumber(grant(o, label, ttl, some, with)), some}
+end
+
+local r, rank = 0, -1
+-- if guarded: local rests = waits and resting(clock())
+-- if guarded: if rests then return rests end
+if waits and posttl == '0' then
+  r = hand_on()
+  waits = redis.call('EXISTS', queue) == 1
+end
+if not waits then
+  local got = take()
+  if got then return got end
+end
+if posttl ~= '0' then
+  ticket, rank = join(o, label, posttl, ttl, n .. ':' .. weight .. ':' .. chan, ticket)
+  if waits then
+    rank = nil                                 -- hand_on may skip some waiters
+    r, c, numbers = hand_on(o)
+    if c then return {3, tonumber(c), numbers} end
+  end
+  if marked == '-' and first then              -- a release looks at the queue of a group that is marked
+    marked = '+'
+    save()
+  end
+  rank = rank or redis.call('ZRANK', queue, o)
+end
+local left = first and math.max(0, math.ceil((first - clock()) / 1000)) or -2
+local before, of = redis.call('ZRANGE', queue, 0, 0)[1], nil
+if before == o then before = nil end
+if before then
+  local _, name, _, ahead = alive(before)
+  of = name
+  if ahead then left = left < 0 and ahead + 1 or math.min(left, ahead + 1) end
+elseif first then
+  local holder = redis.call('ZRANGE', group, 0, 0)[1]
+  of = string.match(redis.call('HGET', entries, holder) or '', '^%d+|[^|]*|(.*)$')
+end
+return {before and 4 or 0, left, rank or -1, wake(r, left), tonumber(ticket), of or ''}
