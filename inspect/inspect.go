@@ -29,14 +29,15 @@ type Inspector interface {
 	//
 	// The parameter owner is the token of the owner, or the beginning of it, such as [Inspection.Owner]. The lock is
 	// taken only from an owner whose token begins with it. An empty owner matches every owner, and also a lock that
-	// stays taken without an owner because of locker.MinHold.
+	// stays taken without an owner because of locker.MinHold. A group of which several owners have something needs an
+	// owner.
 	//
 	// The Inspection shows the lock as it was just before, with the owner that lost it. If the lock changes hands in
 	// between, the new owner keeps it.
 	//
 	// Errors match locker.ErrNotHeld if the lock is free or has another owner, locker.ErrForeignKey if the key holds
-	// something that is not a lock, locker.ErrInvalid if the key cannot be used, and locker.ErrUnavailable if it is not
-	// known whether the lock was taken.
+	// something that is not a lock, locker.ErrInvalid if the key cannot be used or an owner has to be named, and
+	// locker.ErrUnavailable if it is not known whether the lock was taken.
 	ForceRelease(ctx context.Context, key, owner string) (Inspection, error)
 }
 

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -315,12 +316,15 @@ func (b *Backend) queueEntry(ctx context.Context, req backend.Request, wait back
 
 // isWanted reports whether somebody waits that may have to wait for e.
 func (g *group) isWanted(e *entry) bool {
+	if e.kind == backend.Permit {
+		return slices.ContainsFunc(g.waiting, func(w *waiter) bool { return e.inWayOf(w.req.Group) })
+	}
 	waits := g.waits
 	if len(g.waiting) > 0 && g.waiting[0].req.Group.From == e.token {
 		waits[backend.Exclusive]--
 	}
 	for kind, n := range waits {
-		if n > 0 && (e.kind == backend.Permit || e.kind.Excludes(backend.Kind(kind))) {
+		if n > 0 && e.kind.Excludes(backend.Kind(kind)) {
 			return true
 		}
 	}
@@ -448,6 +452,10 @@ func (b *Backend) forceEntry(key, owner string) (inspect.Inspection, error) {
 	e := g.owned(owner)
 	if e == nil {
 		return g.inspect(g.owned("")), locker.ErrNotHeld
+	}
+	if n := len(g.entries) + len(g.kept); owner == "" && n > 1 {
+		return g.inspectAll(e), fmt.Errorf("%w: %d owners have something of the group, and none is named",
+			locker.ErrInvalid, n)
 	}
 	i := g.inspect(e)
 	g.free(e)

@@ -181,6 +181,9 @@ func TestInspectPermits(t *testing.T) {
 		two.TTL, two.Label = time.Minute, "web-7"
 		granted(t, b, one, 0)
 		granted(t, b, two, 1)
+		beyond := permits("beyond", 3, 1)
+		beyond.TTL = time.Hour
+		granted(t, b, beyond, 2)
 		wanted := 0
 		defer b.NotifyWanted(two, func() { wanted++ })()
 		next := queue(t.Context(), b, permits("next", 2, 1))
@@ -188,8 +191,20 @@ func TestInspectPermits(t *testing.T) {
 		if err != nil || i.Owner != "first-ow" || i.Remaining != time.Second || i.Waiting != 1 || wanted != 1 {
 			t.Errorf("%+v, %v; told %d times", i, err, wanted)
 		}
-		if _, err := b.ForceRelease(t.Context(), "k", "third"); !errors.Is(err, locker.ErrNotHeld) {
-			t.Errorf("an owner that has none: %v", err)
+		for _, of := range []struct {
+			req  backend.Request
+			want bool
+		}{{two, true}, {beyond, false}} { // the permit 2 is of no use to one that knows of two
+			is := false
+			b.NotifyWanted(of.req, func() { is = true })()
+			if is != of.want {
+				t.Errorf("%s is wanted: %v", of.req.Token, is)
+			}
+		}
+		for owner, want := range map[string]error{"third": locker.ErrNotHeld, "": locker.ErrInvalid} {
+			if _, err := b.ForceRelease(t.Context(), "k", owner); !errors.Is(err, want) {
+				t.Errorf("released by force from %q: %v, want %v", owner, err, want)
+			}
 		}
 		i, err = b.ForceRelease(t.Context(), "k", "second")
 		if err != nil || i.Owner != "second-o" || i.Label != "web-7" || i.Remaining != time.Minute {

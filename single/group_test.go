@@ -310,3 +310,104 @@ func TestStoppedWaiterForPermits(t *testing.T) {
 		})
 	}
 }
+
+// Who drains is told so at once, and leaves the queue: others need not wait until it counts as dead.
+func TestDrainEndsWaitsForPermits(t *testing.T) {
+	inGroupWorld(t, func(w *groupWorld) {
+		const n = 2
+		holder, drains := w.client(nil), w.client(nil)
+		held := w.lock(semaphore.New(holder, n), locker.TTL(time.Hour))
+		told := make(chan error)
+		for _, weight := range []int{2, 1} {
+			go func() {
+				_, err := semaphore.New(drains, n).Weight(weight).Lock(w.Context(), "k", locker.TTL(time.Hour))
+				told <- err
+			}()
+			time.Sleep(time.Second)
+		}
+		start := time.Now()
+		go drains.Drain(w.Context())
+		for range 2 {
+			if err := <-told; !errors.Is(err, locker.ErrDraining) {
+				w.Errorf("who waits is told %v", err)
+			}
+		}
+		if took := time.Since(start); took > 0 {
+			w.Errorf("who waits is told after %v", took)
+		}
+		time.Sleep(2 * groupTrip)
+		other, err := semaphore.New(holder, n).TryLock(w.Context(), "k")
+		if err != nil {
+			w.Fatalf("who drains is still in the queue: %v", err)
+		}
+		w.unlock(held, other)
+		w.empty()
+	})
+}
+
+// TryLock has all that is free, also if more has ended at once than a step looks at.
+func TestTryLockAfterManyPermitsHaveEnded(t *testing.T) {
+	inGroupWorld(t, func(w *groupWorld) {
+		const n = semaphore.MaxPermits
+		s := semaphore.New(w.client(nil), n)
+		for range n {
+			l := w.lock(s, locker.TTL(time.Hour), locker.NoRenewal())
+			defer func() { _ = l.Unlock(w.Context()) }()
+		}
+		time.Sleep(time.Hour)
+		all, err := s.Weight(n).TryLock(w.Context(), "k")
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.unlock(all)
+	})
+}
+
+// An operator names one of several owners of a group. Of one owner, or none, nothing has to be named.
+func TestForceReleaseOfPermitsNeedsAnOwner(t *testing.T) {
+	inGroupWorld(t, func(w *groupWorld) {
+		l := w.client(nil)
+		s := semaphore.New(l, 3)
+		first, second := w.lock(s, locker.TTL(time.Minute)), w.lock(s, locker.TTL(time.Hour))
+		group := s.Locks("k")[0]
+		force := func(owner string, want error) {
+			w.Helper()
+			i, err := l.ForceRelease(w.Context(), group, owner)
+			if !errors.Is(err, want) || err == nil && i.Fence == 0 {
+				w.Errorf("ForceRelease from %q: %+v, %v", owner, i, err)
+			}
+		}
+		force("", locker.ErrInvalid)
+		force("nobody", locker.ErrNotHeld)
+		for _, held := range []locker.Lease{first, second} {
+			if err := held.Extend(w.Context()); err != nil {
+				w.Error(err)
+			}
+		}
+		force(second.Token(), nil)
+		force("", nil)
+		force("", locker.ErrNotHeld)
+		for _, held := range []locker.Lease{first, second} {
+			if err := held.Extend(w.Context()); !errors.Is(err, locker.ErrLost) {
+				w.Errorf("what was taken is extended: %v", err)
+			}
+		}
+	})
+}
+
+// The groups on Redis have permits only. What is asked for beside them is refused before anything is sent.
+func TestGroupsHavePermitsOnly(t *testing.T) {
+	inGroupWorld(t, func(w *groupWorld) {
+		b := backendOf(w.node.Driver(w.deliver))
+		w.Cleanup(func() { _ = b.(io.Closer).Close() })
+		for _, kind := range []backend.Kind{backend.Shared, backend.Upgradeable, backend.Exclusive} {
+			req := backend.Request{Key: "k", Token: "t", TTL: time.Minute, Group: &backend.Group{Kind: kind}}
+			if _, err := b.Acquire(w.Context(), req); !errors.Is(err, errors.ErrUnsupported) {
+				w.Errorf("kind %d: %v", kind, err)
+			}
+		}
+		if sent := w.commands.Load(); sent > 0 {
+			w.Errorf("%d commands were sent", sent)
+		}
+	})
+}

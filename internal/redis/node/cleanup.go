@@ -54,13 +54,13 @@ var (
 	errUnfinished = errors.New("a clean-up was not finished")
 )
 
-// cleanTries bounds how often a clean-up is sent at once if the server says that it is not finished. One call hands
-// permits on to 64 waiters at most.
-const cleanTries = 32
+// mostSteps bounds how often a command is sent again at once if the server says that it has not finished. One call
+// looks at 64 waiters only, hands permits on to 64, and removes 64 entries of a group whose time is over.
+const mostSteps = 32
 
 // clean sends c, and again if it is not finished.
 func (n *Node) clean(ctx context.Context, c chore) (err error) {
-	for range cleanTries {
+	for range mostSteps {
 		if err = n.cleanOnce(ctx, c); !errors.Is(err, errUnfinished) {
 			break
 		}

@@ -146,9 +146,16 @@ func (n *Node) inspectOwner(ctx context.Context, key, owner string) (State, erro
 	return s, err
 }
 
-// anyWaiter is inspect for a group of permits, and counts one waiter at most.
-func (n *Node) anyWaiter(ctx context.Context, key string) (State, error) {
-	return n.state(n.ask(ctx, n.keys(key).InspectPermits("", 1)))
+// isWanted reports whether others wait for the lock of req, or may have to wait for its permits.
+func (n *Node) isWanted(ctx context.Context, req *backend.Request) bool {
+	var s State
+	var err error
+	if req.Group == nil {
+		s, err = n.inspect(ctx, req.Key)
+	} else {
+		s, err = n.state(n.ask(ctx, n.keys(req.Key).InspectPermits(req.Token, 1)))
+	}
+	return err == nil && s.Waiting > 0
 }
 
 // ask sends the command of a tool, and waits for the reply; see [Node.send].
@@ -197,6 +204,8 @@ func (s State) takeable(owner string) error {
 		return fmt.Errorf("%w: the lock is free", locker.ErrNotHeld)
 	case !s.OwnedBy(owner):
 		return fmt.Errorf("%w: the lock belongs to another owner, %s…", locker.ErrNotHeld, s.Owner)
+	case owner == "" && len(s.Holders) > 1:
+		return fmt.Errorf("%w: %d owners have something of the group, and none is named", locker.ErrInvalid, len(s.Holders))
 	}
 	return nil
 }

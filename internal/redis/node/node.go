@@ -126,6 +126,9 @@ func (n *Node) Check(req *backend.Request) error {
 	if err := n.covers(req); err != nil {
 		return err
 	}
+	if g := req.Group; g != nil && g.Kind != backend.Permit {
+		return errNoKinds
+	}
 	if why := script.Reserved(n.prefix, req.Key); why != "" {
 		return fmt.Errorf("%w: %s", locker.ErrInvalid, why)
 	}
@@ -144,6 +147,12 @@ func (n *Node) Acquire(ctx context.Context, req backend.Request) (backend.Grant,
 	}
 	w := &waiter{n: n, ctx: ctx, req: req}
 	p, err := w.enqueue()
+	for range mostSteps {
+		if err != nil || !p.More {
+			break
+		}
+		p, err = w.enqueue()
+	}
 	switch {
 	case err != nil:
 		return backend.Grant{}, w.give(err)
@@ -261,11 +270,7 @@ func (n *Node) Extend(ctx context.Context, req backend.Request) error {
 	if o, _ := script.ReadOwned(reply); err == nil && o.Waited && req.Wanted != nil {
 		// Those that have waited may have left. The usual extension must not need the key of the queue as well: while a
 		// slot of a Redis Cluster moves, it would be refused, because there is no such key.
-		ask := n.inspect
-		if req.Group != nil {
-			ask = n.anyWaiter
-		}
-		if s, err := ask(ctx, req.Key); err == nil && s.Waiting > 0 {
+		if n.isWanted(ctx, &req) {
 			req.Wanted()
 		}
 	}
@@ -312,6 +317,8 @@ func (n *Node) Verify(ctx context.Context, req backend.Request) error {
 	cmd := n.attempt(&req).Verify(req.Fence)
 	return n.owned(n.send(ctx, n.pipeline, cmd, req.TTL, n.moving(req.TTL), nil))
 }
+
+var errNoKinds = fmt.Errorf("the groups of this store have permits only: %w", errors.ErrUnsupported)
 
 var errOneByOne = fmt.Errorf("the locks cannot be acquired in one step: %w", errors.ErrUnsupported)
 

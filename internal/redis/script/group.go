@@ -42,8 +42,8 @@ func (a Attempt) extendPermits(ttl time.Duration, fence uint64) Command {
 }
 
 // InspectPermits asks for the state of a group: of the entry whose time is over first, of those whose owners begin with
-// owner. At most that many waiters are counted; with 1, nothing else is
-// looked at. [ReadState] reads the reply.
+// owner. At most that many waiters are counted. With 1, nothing else is looked at, and only those count that may have
+// to wait for the entry of owner. [ReadState] reads the reply.
 func (k Keys) InspectPermits(owner string, waiters int) Command {
 	return groupInspectScript.call(k.group(), owner, strconv.Itoa(waiters))
 }

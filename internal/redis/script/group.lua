@@ -6,6 +6,7 @@
 local first                                    -- when the first entry ends, in us; nil: there is none
 local unsaved = false                          -- the state is to be written
 local vacant = false                           -- there is nothing: none of the keys from the third on
+local more = false                             -- there are further entries whose time is over
 
 -- Writes the state. Without entries, there is none.
 local function save()
@@ -18,14 +19,16 @@ local function save()
   end
 end
 
--- Makes numbers such as "0-9,15" free.
+-- Makes numbers such as "9,15,0-7" free. No number is there twice.
 local function free(numbers)
-  local parts, at = {}, 1
+  local ranges, parts, at = {}, {}, 1
   for a, b in string.gmatch(numbers, '(%d+)-?(%d*)') do
-    a = a + 1
-    b = b == '' and a or b + 1
-    parts[#parts + 1] = string.sub(taken, at, a - 1) .. string.rep('0', b - a + 1)
-    at = b + 1
+    ranges[#ranges + 1] = {a + 1, (b == '' and a or b) + 1}
+  end
+  table.sort(ranges, function(x, y) return x[1] < y[1] end)
+  for _, range in ipairs(ranges) do
+    parts[#parts + 1] = string.sub(taken, at, range[1] - 1) .. string.rep('0', range[2] - range[1] + 1)
+    at = range[2] + 1
   end
   taken = table.concat(parts) .. string.sub(taken, at)
   unsaved = true
@@ -52,8 +55,9 @@ local function fit(n, weight)
   return table.concat(ranges, ','), table.concat(parts) .. string.sub(taken, at)
 end
 
--- Reads the state without the entries whose time is over, and returns what entry does. Returns nil and a reply if the
--- key is not that of a group. From here on, who is in the hash has its numbers.
+-- Reads the state without entries whose time is over, that of o and 64 others at most, because the server is busy
+-- meanwhile. Returns what entry does. Returns nil and a reply if the key is not that of a group. From here on, who is
+-- in the hash has its numbers. Neither o nor a waiter has an entry whose time is over.
 local function load(o)
   local front = redis.pcall('ZRANGE', group, 0, 0, 'WITHSCORES')
   if front.err then return nil, string.find(front.err, 'WRONGTYPE', 1, true) and {-2} or front end
@@ -68,20 +72,26 @@ local function load(o)
     redis.call('DEL', group)
     return
   end
-  while front[1] and front[2] + 0 <= clock() do
-    local all, over = redis.call('ZRANGE', group, 0, 63, 'WITHSCORES'), {}
+  if front[2] + 0 <= clock() then
+    local all, over, of = redis.call('ZRANGE', group, 0, 63, 'WITHSCORES'), {}, {}
+    if c and (redis.call('ZSCORE', group, o) or 0) + 0 <= clock() then
+      c, numbers, label = nil, nil, nil
+      over[1] = o
+    end
     for i = 1, #all, 2 do
       if all[i + 1] + 0 > clock() then break end
-      over[#over + 1] = all[i]
-      local n = string.match(redis.call('HGET', entries, all[i]) or '', '^%d+|([^|]*)|')
-      if n then free(n) end
-      if all[i] == o then c, numbers, label = nil, nil, nil end
+      if all[i] ~= over[1] then over[#over + 1] = all[i] end
     end
+    for i, h in ipairs(over) do
+      of[i] = string.match(redis.call('HGET', entries, h) or '', '^%d+|([^|]*)|') or ''
+    end
+    free(table.concat(of, ','))
     redis.call('ZREM', group, unpack(over))
     redis.call('HDEL', entries, unpack(over))
     front = redis.call('ZRANGE', group, 0, 0, 'WITHSCORES')
+    more = front[1] ~= nil and front[2] + 0 <= clock()
+    save()
   end
-  if unsaved then save() end
   first = tonumber(front[2])
   return c, numbers, label
 end
@@ -103,10 +113,10 @@ local function grant(o, label, ms, numbers, with)
   return c
 end
 
--- Grants permits to those that wait, in the order of their arrival, up to the first that cannot have all that it wants,
--- and notifies them; see hand_on of queue.lua. self is the waiter that calls. It is not notified, and what it is granted
--- has its whole TTL. Returns 0: nobody was granted anything, 1: somebody was, or -1: more than one call may look at; and
--- the counter and the numbers of self.
+-- Grants permits to those that wait, in the order of their arrival, up to the first that cannot have all that it
+-- wants, and notifies them; see hand_on of queue.lua. self is the waiter that calls. It is not notified, and what it is
+-- granted has its whole TTL. Returns 0: nobody was granted anything, 1: somebody was, or -1: there is more than one call
+-- may look at; and the counter and the numbers of self.
 --
 -- If the first waiter cannot be served and nobody listens on its channel, it has died, and the one behind it passes it.
 local function hand_on(self)
@@ -120,8 +130,9 @@ local function hand_on(self)
     local n, weight, chan = string.match(wants or '', '^(%d+):(%d+):(.*)$')
     local some, with
     if n then some, with = fit(n + 0, weight + 0) end
-    if n and not some and not (self and order[2] == self and chan ~= '' and publish(chan, '') == 0) then
-      return r, c, numbers
+    if n and not some then
+      if more then break end
+      if not (self and order[2] == self and chan ~= '' and publish(chan, '') == 0) then return r, c, numbers end
     end
     local told = -1
     if some and h ~= self and chan ~= '' then told = publish(chan, h) end

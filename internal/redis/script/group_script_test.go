@@ -186,6 +186,16 @@ func TestGroupOfDifferentLimits(t *testing.T) {
 	x.has("e", x.asks("e", 3, 1), 2)
 	x.waits("f", x.tries("f", 3, 1), -1)
 	x.has("g", x.asks("g", 10, 7), 3, 4, 5, 6, 7, 8, 9)
+	x.s.Cmd(t, "ZADD", x.k.Lock, "XX", x.score("c")-5e6, "g") // the first to end, and not in the way of f
+	if f := x.asks("f", 3, 1); f.Label != "of c" || f.Left < permitsTTL/2+time.Second {
+		t.Errorf("f waits for %+v", f)
+	}
+	for o, want := range map[string]int{"c": 1, "e": 1, "g": 0} {
+		s, err := script.ReadState(sendCommand(t, x.n, x.k.InspectPermits(o, 1)))
+		if err != nil || s.Waiting != want {
+			t.Errorf("%d wait for %s, and %v, want %d", s.Waiting, o, err, want)
+		}
+	}
 }
 
 // What is returned goes to the first that waits once it can have all that it wants, and to those behind it, up to the
@@ -403,20 +413,54 @@ func TestManyWaitersForPermitsTakeSeveralCalls(t *testing.T) {
 	}
 }
 
-// Permits that end at the same time are all free at once.
+// Permits that end at the same time are free at once. One call makes 64 of them free, and says that there are more if
+// that is too few, also if it returns some. Whoever calls has nothing any more after its time.
 func TestManyPermitsEndAtOnce(t *testing.T) {
 	x := newPermits(t)
 	const n = 300
 	for i := range n {
 		x.asks(fmt.Sprint(i), n, 1)
 	}
-	for i := range n - 1 {
+	x.waits("w", x.asks("w", n, n), 0)
+	for i := range n {
 		x.ends(fmt.Sprint(i))
 	}
-	p := x.tries("all but one", n, n-1)
-	if p.Status != script.Granted || len(p.Permits) != n-1 || p.Permits[n-2] != n-2 {
-		t.Errorf("%+v", p)
+	x.is("0 returns too late", x.returns("0", 0), int64(0|again))
+	x.is("and again", x.returns("0", 0), int64(0|again))
+	if p := x.asks("299", n, 1); p.Status != script.Waiting || !p.More {
+		t.Errorf("299, whose time is over, got %+v", p)
 	}
+	if left := x.s.Cmd(t, "HLEN", x.k.Entries()); left != int64(n-3*64-1+1) { // and the state
+		t.Errorf("%v entries are left of %d, after three calls and that of the owner of one", left, n)
+	}
+	x.is("and again", x.returns("0", 0), int64(0|again))
+	x.is("and once more", x.returns("0", 0), int64(0|waited))
+	x.given("w", numbersBelow(n)...)
+	x.waiting("299")
+	x.ends("w")
+	x.leaves("299")
+	x.leaves("w")
+	for i := range n {
+		x.s.Cmd(t, "HDEL", x.k.Wait(), fmt.Sprint("!", i))
+		x.asks(fmt.Sprint(i), n, 1)
+	}
+	for i := range n {
+		x.ends(fmt.Sprint(i))
+	}
+	x.has("one", x.tries("one", n, 1), 0)
+	for range 3 {
+		if p := x.tries("the others", n, n-1); p.Status != script.Waiting || !p.More {
+			t.Errorf("the others got %+v", p)
+		}
+	}
+	x.has("the others", x.tries("the others", n, n-1), numbersBelow(n)[1:]...)
+}
+
+func numbersBelow(n int) (numbers []int) {
+	for i := range n {
+		numbers = append(numbers, i)
+	}
+	return numbers
 }
 
 // A key that is not that of a group stays as it is.

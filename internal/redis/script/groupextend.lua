@@ -1,5 +1,5 @@
--- Extend an entry of a group. This never creates one, and never shortens its life. With a TTL of 0, it only says whether
--- the entry is still there.
+-- Extend an entry of a group. This never creates one, and never shortens its life. With a TTL of 0, it only says
+-- whether the entry is still there.
 --
 -- KEYS: 1 group  2 entries      (one hash slot)
 -- ARGV: 1 "|owner|1|label", see value.lua  2 TTL in ms  3 counter of this lease, with 16 digits

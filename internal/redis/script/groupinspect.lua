@@ -1,16 +1,17 @@
 -- Return the state of a group: of the entry whose time is over first. This changes nothing.
 --
 -- KEYS: 1 group  2 fencing counter  3 entries  4 waiters and tombstones  5 queue      (one hash slot)
--- ARGV: 1 what the owner begins with, to find another entry  2 how many waiters are counted at most; with 1, only
---         they are looked at, for a holder that asks whether there are any
--- reply: as that of inspect.lua, and {ms that are left, numbers, value, ...} of all entries, the first that ends first. A
---        value is as if the owner had a lock
+-- ARGV: 1 what the owner begins with, to find another entry  2 how many waiters are counted at most. With 1, nothing
+--         else is looked at, and only those count that may have to wait for the owner 1, which asks
+-- reply: as that of inspect.lua, and {ms that are left, numbers, value, ...} of all entries, the first that ends
+--        first. A value is as if the owner had a lock
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local waiting = 0
+local waiting, low = 0, -1
+if ARGV[2] == '1' then low = tonumber(string.match(redis.call('HGET', KEYS[3], ARGV[1]) or '', '^%d+|(%d+)')) or -1 end
 for _, h in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
-  local deadline = string.match(redis.call('HGET', KEYS[4], h) or '', '^(%d+):')
-  if deadline and tonumber(deadline) * 1000 >= now then waiting = waiting + 1 end
+  local deadline, n = string.match(redis.call('HGET', KEYS[4], h) or '', '^(%d+):%d+:[^|]*|(%d+):')
+  if deadline and tonumber(deadline) * 1000 >= now and tonumber(n) > low then waiting = waiting + 1 end
   if waiting == tonumber(ARGV[2]) then break end
 end
 if ARGV[2] == '1' then return {0, -2, 0, waiting, now, '', {}} end

@@ -4,12 +4,13 @@
 -- KEYS: 1 group  2 fencing counter  3 entries  4 waiters and tombstones  5 queue      (one hash slot)
 --       then the locks that programs would have which make a lock of each permit: that of the gate, and the first one
 -- ARGV: 1 "|owner|1|label", see value.lua; the owner is unique to this attempt
---       2 "ttl:posttl:ticket:n:weight:channel": as in enqueue.lua; n is how many permits there are, as far as the caller
---         knows, and weight is how many it wants
+--       2 "ttl:posttl:ticket:n:weight:channel": as in enqueue.lua; n is how many permits there are, as far as the
+--         caller knows, and weight is how many it wants
 --       guarded: 2 "ttl:posttl:ticket:n:weight:guard:channel", see guard.lua, and the marker as the last key
 -- reply: {3, counter, numbers}: granted now, for the whole TTL. Numbers are as "0-9,15"
 --        | {1, counter, what is left in ms, numbers}: granted before. It has to be claimed
---        | {0, ms until an entry ends, rank, ask again in ms, ticket, label of its owner}: not granted; see enqueue.lua
+--        | {0, ms until an entry that is in the way ends, rank, ask again in ms, ticket, label of its owner}: not
+--          granted; see enqueue.lua
 --        | {4, ...}: as {0, ...}, and others wait in front of this one. The label is that of the first of them, and the
 --          time may be that until it counts as dead
 --        | {-1}: this attempt was released before it was executed
@@ -41,18 +42,21 @@ if not vacant and redis.call('EXISTS', waiters, queue) > 0 then
   waits = redis.call('EXISTS', queue) == 1
 end
 if not vacant and not first and KEYS[6] and redis.call('EXISTS', KEYS[6], KEYS[7]) > 0 then return {-6} end
+local r, rank = 0, -1
 
 -- Takes what is free.
 local function take()
   local some, with = fit(n + 0, weight + 0)
-  if not some then return end
+  if not some then
+    if more then r = -1 end
+    return
+  end
   -- if guarded: local rests = not grants and resting(clock())
   -- if guarded: if rests then return rests end
   marked = '-'
   return {3, tonumber(grant(o, label, ttl, some, with)), some}
 end
 
-local r, rank = 0, -1
 -- if guarded: local rests = waits and resting(clock())
 -- if guarded: if rests then return rests end
 if waits and posttl == '0' then
@@ -83,8 +87,15 @@ if before then
   local _, name, _, ahead = alive(before)
   of = name
   if ahead then left = left < 0 and ahead + 1 or math.min(left, ahead + 1) end
-elseif first then
-  local holder = redis.call('ZRANGE', group, 0, 0)[1]
-  of = string.match(redis.call('HGET', entries, holder) or '', '^%d+|[^|]*|(.*)$')
+else                                           -- who has other numbers than those below n is not in the way
+  for i = 0, 63 do
+    local holder = redis.call('ZRANGE', group, i, i, 'WITHSCORES')
+    if not holder[1] then break end
+    local low, name = string.match(redis.call('HGET', entries, holder[1]) or '', '^%d+|(%d+)[^|]*|(.*)$')
+    if low and low + 0 < n + 0 then
+      of, left = name, math.max(0, math.ceil((holder[2] - clock()) / 1000))
+      break
+    end
+  end
 end
 return {before and 4 or 0, left, rank or -1, wake(r, left), tonumber(ticket), of or ''}

@@ -64,7 +64,7 @@ var rwlockMutants = []mutant{
 		"		g.has[e.kind]--\n		e.kind = backend.Shared\n",
 		"if req.Group.Kind != e.kind {\n		g.has[e.kind]--\n		e.kind = req.Group.Kind\n"),
 	group("a holder is wanted by whom it does not keep out",
-		"(e.kind == backend.Permit || e.kind.Excludes(backend.Kind(kind)))", "kind >= 0"),
+		"n > 0 && e.kind.Excludes(backend.Kind(kind))", "n > 0 && kind >= 0"),
 	group("a holder is told of whom it does not keep out", "		if e.inWayOf(req.Group) {\n			b.told",
 		"		if e != nil {\n			b.told"),
 	group("an upgradeable holder is wanted by its own upgrade", "g.waiting[0].req.Group.From == e.token {",

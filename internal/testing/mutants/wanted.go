@@ -23,7 +23,7 @@ var wantedMutants = []mutant{
 		[]killer{test("internal/redis/script", "TestJoiningMarksTheLock"), test("internal/redis/node",
 			"TestRenewalsTellThatOthersWait"),
 			test("redlock", "TestRenewalsTellThatOthersWait")}},
-	{"those that have left are told of", []patch{{"internal/redis/node/node.go", "s.Waiting > 0", "s.Waiting >= 0"}},
+	{"those that have left are told of", []patch{{"internal/redis/node/inspect.go", "s.Waiting > 0", "s.Waiting >= 0"}},
 		[]killer{test("internal/redis/node", "TestRenewalsTellThatOthersWait")}},
 	{"redlock: waiters that have left are reported", []patch{{"redlock/backend.go", "waiting > 0", "waiting >= 0"}},
 		[]killer{test("redlock", "TestRenewalsTellThatOthersWait")}},
@@ -36,7 +36,7 @@ var wantedMutants = []mutant{
 			test("redlock", "TestLeaseIsNotWantedBecauseOfItsOwnTurn")}},
 	{"all renewals of a marked lock look",
 		[]patch{{"internal/redis/node/node.go", " && req.Wanted != nil {", " {"},
-			{"internal/redis/node/node.go", "s.Waiting > 0 {", "s.Waiting > 0 && req.Wanted != nil {"}},
+			{"internal/redis/node/node.go", "n.isWanted(ctx, &req) {", "n.isWanted(ctx, &req) && req.Wanted != nil {"}},
 		[]killer{test("internal/redis/node", "TestRenewalsOfAHolderThatDoesNotAsk")}},
 }
 
