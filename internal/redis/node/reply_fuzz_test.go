@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/script"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -58,12 +59,12 @@ func shape(data []byte, depth int) (drivers.Reply, []byte) {
 
 var shapeTexts = []string{
 	"", "1", "OK", "owner", "NOSCRIPT No matching script", "READONLY", "OOM command not allowed", "ERR", "MOVED 1 a:1",
-	"BUSY Redis is busy", "NOPERM", " ", "\x00", "noauth",
+	"BUSY Redis is busy", "NOPERM", " ", "\x00", "noauth", "0", "1-2", "0,2", "2-1",
 }
 
 // inDoubt are codes by which a script may have been stopped in its middle, or that say nothing.
 var inDoubt = map[string]bool{"": true, "ERR": true, "NOPERM": true, "OK": true, "1": true, "noauth": true,
-	"\x00": true}
+	"\x00": true, "0": true, "1-2": true, "0,2": true, "2-1": true}
 
 // is reports whether a reply is an array that begins with these integers and has the length.
 func is(r drivers.Reply, length int, begin ...int64) bool {
@@ -97,6 +98,7 @@ func FuzzReplies(f *testing.F) {
 		"\x00\x02", "\x00\x03", "\x00\x0b",
 		"\x06\x04\x00\x01\x00\x07\x00\x05\x00\x7f", "\x06\x04\x00\x01\x00\x07\x00\x05\x00\x00",
 		"\x06\x05\x00\x02\x00\x05\x00\x00\x00\x01\x00\x06", "\x06\x02\x00\x03\x00\x05",
+		"\x06\x03\x00\x03\x00\x05\x02\x0f", "\x06\x04\x00\x01\x00\x05\x00\x07\x02\x10",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -124,7 +126,7 @@ func FuzzReplies(f *testing.F) {
 
 		p, err := decodePosition(r, nil)
 		if p.Status == script.Granted && (err != nil || p.Counter == 0 || p.Counter > math.MaxInt64 ||
-			!isCounter(r) && !is(r, 3, 1) && !is(r, 4, 1)) || p.Left < 0 || p.Fences < 0 {
+			!isCounter(r) && !is(r, 3, 1) && !is(r, 4, 1) && !is(r, 3, 3)) || p.Left < 0 || p.Fences < 0 {
 			t.Errorf("place by %#v: %+v, %v", r, p, err)
 		}
 		s, err := (&Turn{}).decode(r)
@@ -139,7 +141,8 @@ func FuzzReplies(f *testing.F) {
 // The same through a whole Node: every call returns, with nil only for what the fuzzed reply grants.
 func FuzzNode(f *testing.F) {
 	for _, seed := range []string{"\x06\x02\x00\x01\x00\x07", "\x06\x03\x00\x01\x00\x07\x00\x7f", "\x00\x01", "\x03\x04",
-		"\x04", "\x06\x05\x00\x00\x00\x05\x00\x01\x00\x01\x00\x06"} {
+		"\x04", "\x06\x05\x00\x00\x00\x05\x00\x01\x00\x01\x00\x06",
+		"\x06\x03\x00\x03\x00\x05\x02\x0f", "\x06\x04\x00\x01\x00\x05\x00\x07\x02\x10"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -150,8 +153,18 @@ func FuzzNode(f *testing.F) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			req := request("o")
-			if g, err := n.Acquire(ctx, req); err == nil && g.Fence == 0 {
+			if g, err := n.Acquire(ctx, req); err == nil && (g.Fence == 0 || g.Permits != nil) {
 				t.Errorf("%#v granted without a token", r)
+			}
+			two := request("two")
+			two.Group = &backend.Group{N: 3, Weight: 2}
+			for _, acquire := range []func() (backend.Grant, error){
+				func() (backend.Grant, error) { return n.Acquire(ctx, two) },
+				func() (backend.Grant, error) { return n.Queue(ctx, two, waiting(ctx)) },
+			} {
+				if g, err := acquire(); err == nil && (g.Fence == 0 || len(g.Permits) != 2) {
+					t.Errorf("%#v granted %+v", r, g)
+				}
 			}
 			if _, err := n.Queue(ctx, req, waiting(ctx)); err == nil && !is(r, 3, 1) && !is(r, 4, 1) && !isCounter(r) {
 				t.Errorf("%#v granted to a waiter", r)

@@ -108,8 +108,8 @@ func (w *waiter) enqueue() (script.Position, error) {
 	a := w.attempt()
 	cmd := a.Enqueue(w.req.TTL, w.positionTTL, w.ticket, channel)
 	w.start = time.Now()
-	p, err := decodePosition(w.n.grant(w.ctx, cmd, w.req.TTL, w.n.moving(w.req.TTL), func(reply drivers.Reply, err error) {
-		p, err := decodePosition(reply, err)
+	p, err := w.decode(w.n.grant(w.ctx, cmd, w.req.TTL, w.n.moving(w.req.TTL), func(reply drivers.Reply, err error) {
+		p, err := w.decode(reply, err)
 		if !isDoubtful(err) {
 			w.astray.Add(-1) // this may run before enqueue has counted
 		}
@@ -165,8 +165,8 @@ func (w *waiter) claim() (script.Position, error) {
 // claimAs sends the claim of a, again for as long as moving while a slot moves.
 func (w *waiter) claimAs(a script.Attempt, moving time.Duration) (script.Position, error) {
 	w.start = time.Now()
-	return decodePosition(w.n.grant(w.ctx, a.Claim(w.req.TTL), w.req.TTL, moving, func(reply drivers.Reply, err error) {
-		if p, err := decodePosition(reply, err); err == nil {
+	return w.decode(w.n.grant(w.ctx, a.Claim(w.req.TTL), w.req.TTL, moving, func(reply drivers.Reply, err error) {
+		if p, err := w.decode(reply, err); err == nil {
 			w.late(p)
 		}
 	}))
@@ -266,6 +266,21 @@ func (w *waiter) give(err error) error {
 		w.n.leave(&w.req, !w.stragglers())
 	}
 	return w.n.fault(err)
+}
+
+var errOther = errors.New("the reply is about something else")
+
+// decode is decodePosition for w, to which nothing is granted but all that it has asked for.
+func (w *waiter) decode(reply drivers.Reply, err error) (script.Position, error) {
+	p, err := decodePosition(reply, err)
+	weight := 0
+	if w.req.Group != nil {
+		weight = w.req.Group.Weight
+	}
+	if err == nil && p.Status == script.Granted && len(p.Permits) != weight {
+		return script.Position{}, errOther
+	}
+	return p, err
 }
 
 // decodePosition reads the outcome of enqueue or claim. After an error in the reply, the waiter is in no queue.
