@@ -161,7 +161,8 @@ func (c *Client) reentrant(ctx context.Context, key string, e *several.Entry) er
 		if e.Wants.Kind != backend.Permit && g.req.Token != e.Wants.From {
 			return errReentrant
 		}
-		left -= g.req.Group.Weight
+		beyond := max(0, g.req.Group.N-e.Wants.N) // how many of its permits may have numbers that the call cannot have
+		left -= max(0, g.req.Group.Weight-beyond)
 	}
 	if left < e.Wants.Weight {
 		return errReentrant

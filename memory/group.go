@@ -231,11 +231,13 @@ func (g *group) fits(want *backend.Group) bool {
 	return true
 }
 
-// held describes the first of those that wait or, if nobody does, the holder whose time is over first, of those that
-// are in the way.
-func (g *group) held(want *backend.Group) *locker.HeldError {
-	if g.queues(want) {
-		return &locker.HeldError{Label: g.waiting[0].req.Label}
+// held describes the first of those that wait before a caller that wants that, without those that it passes. If there
+// is none, it describes the holder whose time is over first, of those that are in the way.
+func (g *group) held(want *backend.Group, before []*waiter) *locker.HeldError {
+	for _, w := range before {
+		if want.From == "" && (want.Kind != backend.Shared || w.req.Group.Kind != backend.Upgradeable) {
+			return &locker.HeldError{Label: w.req.Label}
+		}
 	}
 	first := g.first(func(e *entry) bool { return e.inWayOf(want) })
 	if first == nil {
@@ -273,7 +275,7 @@ func (b *Backend) acquireEntry(req backend.Request) (backend.Grant, error) {
 	}
 	switch {
 	case errors.Is(err, locker.ErrHeld):
-		return backend.Grant{}, g.held(req.Group)
+		return backend.Grant{}, g.held(req.Group, g.waiting)
 	case err != nil:
 		return backend.Grant{}, err
 	}
@@ -301,7 +303,7 @@ func (b *Backend) queueEntry(ctx context.Context, req backend.Request, wait back
 		}
 		return e.granted(), nil
 	}
-	held := g.held(req.Group)
+	held := g.held(req.Group, g.waiting)
 	w := &waiter{req: req, wait: wait, news: make(chan bool, 1), until: g.ends}
 	g.join(w)
 	for _, e := range g.entries {
@@ -320,7 +322,10 @@ func (g *group) isWanted(e *entry) bool {
 		return slices.ContainsFunc(g.waiting, func(w *waiter) bool { return e.inWayOf(w.req.Group) })
 	}
 	waits := g.waits
-	if len(g.waiting) > 0 && g.waiting[0].req.Group.From == e.token {
+	for _, w := range g.waiting { // upgrades come first
+		if w.req.Group.From != e.token {
+			break
+		}
 		waits[backend.Exclusive]--
 	}
 	for kind, n := range waits {
@@ -336,15 +341,16 @@ func (b *Backend) leaveEntry(w *waiter) *locker.HeldError {
 	key := w.req.Key
 	g := b.group(key)
 	defer b.tidy(key, g)
-	if i := slices.Index(g.waiting, w); i >= 0 {
-		g.drop(i)
-	}
 	if e := g.entries[w.req.Token]; e != nil {
 		g.free(e)
 		delete(g.entries, e.token)
 		b.tell(key)
 	}
-	held := g.held(w.req.Group)
+	i := slices.Index(g.waiting, w)
+	held := g.held(w.req.Group, g.waiting[:max(0, i)])
+	if i >= 0 {
+		g.drop(i)
+	}
 	b.handOn(key, g)
 	return held
 }

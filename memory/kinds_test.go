@@ -258,9 +258,11 @@ func TestKindsThatAreWanted(t *testing.T) {
 		wants("nobody waits", 0, 0)
 		ctx, leave := context.WithCancel(t.Context())
 		upgrade := queue(ctx, b, raised("x", "u"))
-		wants("an upgrade waits", 1, 0)
+		again := queue(ctx, b, raised("x2", "u"))
+		wants("an upgrade waits, and is asked for twice", 1, 0)
 		leave()
 		<-upgrade
+		<-again
 		ctx, leave = context.WithCancel(t.Context())
 		second := queue(ctx, b, mayWrite("u2"))
 		wants("another one that may write waits", 0, 1)
@@ -302,6 +304,29 @@ func TestKindsThatAreHeldAreDescribed(t *testing.T) {
 		says(raised("x", "u"), "reader", time.Second)
 		leave()
 		<-writer
+		second := mayWrite("u2")
+		second.Label = "second"
+		ends, end := context.WithCancel(t.Context())
+		passed := queue(ends, b, second)
+		ctx, leave = context.WithCancel(t.Context())
+		writer = queue(ctx, b, first)
+		says(reads("r2"), "writer", 0)
+		leave()
+		saw(t, <-writer, "second", 0)
+		writer = queue(t.Context(), b, first)
+		end()
+		saw(t, <-passed, "upgrader", time.Minute)
 		returned(t, b, soonOver, long)
+		soon(t, "the writer", writer, nil)
+		returned(t, b, first)
 	})
+}
+
+// saw checks how an error of a call that has waited describes who is in front.
+func saw(t *testing.T, err error, label string, left time.Duration) {
+	t.Helper()
+	var held *locker.HeldError
+	if !errors.As(err, &held) || held.Label != label || held.Remaining != left {
+		t.Errorf("%v; want %q and %v", err, label, left)
+	}
 }

@@ -195,3 +195,24 @@ func TestMiddlewareWithAContextOfItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// A holder waits for permits of others, also if it has as many: those of a greater limit may be beyond the numbers of a
+// smaller one.
+func TestHolderWithAGreaterLimitThatAsksAgain(t *testing.T) {
+	groups(t, func(w *world) {
+		c := w.Client()
+		low, high := w.lock(semaphore.New(c, 4).Weight(2)), w.lock(semaphore.New(c, 4).Weight(2))
+		w.Unlock(low)
+		ctx, cancel := locker.WithLease(w.Context(), high)
+		defer cancel()
+		lease, err := semaphore.New(c, 2).Lock(ctx, key)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if _, err := semaphore.New(c, 3).Weight(3).Lock(ctx, key); !errors.Is(err, locker.ErrReentrant) {
+			w.Error(err)
+		}
+		w.Unlock(lease, high)
+		w.empty(4)
+	})
+}
