@@ -10,6 +10,7 @@ import (
 
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/ending"
+	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -75,7 +76,10 @@ func (c *Client) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lea
 			err = invalid("%d of %d locks, and %d to spare", m.N, len(m.Keys), m.Spare)
 		}
 		if err == nil {
-			_, err = c.entry(ctx, key)
+			var e *several.Entry
+			if e, err = c.entry(ctx, key); e != nil {
+				err = errNotMany // a lock with the name of the group would exclude none of those that have something of it
+			}
 		}
 		if err != nil {
 			return nil, &Error{"trylock", key, err}

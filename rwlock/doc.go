@@ -101,11 +101,11 @@
 //	rw := rwlock.New(locker.Defaults(locker.TTL(time.Minute))(l))
 //
 // MinHold keeps writers out, or everybody, for as long. After a Downgrade, everybody is kept out for the rest of it,
-// and with Kinds until the renewal after that. MaxHold, MinHold and the TTL without renewal count from when a writer
-// has the key. With slots, options apply to each, and while a writer waits for some, the gate and the slots that it has
-// are renewed, and have a TTL of three seconds or less, so that it keeps others out for no longer if it dies. On stores
-// with Look, this is at least ten times that, ten seconds on most, because renewals have a price there. Extend is about
-// the slot, and so about all leases that share it.
+// and with Kinds until the renewal after that, or with NoRenewal until Unlock. MaxHold, MinHold and the TTL without
+// renewal count from when a writer has the key. With slots, options apply to each, and while a writer waits for some,
+// the gate and the slots that it has are renewed, and have a TTL of three seconds or less, so that it keeps others out
+// for no longer if it dies. On stores with Look, this is at least ten times that, ten seconds on most, because renewals
+// have a price there. Extend is about the slot, and so about all leases that share it.
 //
 // The number of slots is a constant, because programs that disagree would not exclude each other. Programs that use
 // slots and others that use the group of the same store do not exclude each other either: a program that begins to use
@@ -116,7 +116,10 @@
 // What a call wants of a group is in its context, also that of Extend. So a middleware passes on that context, or one
 // derived from it. Below one that begins with context.Background, calls fail with locker.ErrInvalid, and a Downgrade
 // gives the key back. Below one that makes other names of all, key "config" is 64 slots: its callers run beside those
-// of the group. All callers that use a key should have such a middleware, or none.
+// of the group. All callers that use a key should have such a middleware, or none. The first call of an RWLock finds
+// that out with a lock, which TryLock may find held, and it counts for all keys. So of the stores that a middleware
+// chooses from, all should have Kinds, or none. A call that finds out the contrary later fails. A middleware may
+// acquire other locks with each, also with locker.LockAll.
 //
 // # Fencing tokens
 //

@@ -1,8 +1,11 @@
 package rwlock_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -299,5 +302,109 @@ func TestNameOfAGroupIsThatOfNoLock(t *testing.T) {
 		}
 		w.Unlock(w.Lock(c, "config#rw"))
 		synctest.Wait()
+	})
+}
+
+// Readers share an entry until a writer waits, also behind a middleware whose leases hide theirs.
+func TestReadersBehindAMiddlewareWithoutUnwrap(t *testing.T) {
+	groups(t, func(w *world) {
+		w.Calls.Answer(time.Millisecond)
+		rw := rwlock.New(placestest.Opaque(w.Client()))
+		entries := map[string]bool{}
+		var leases []locker.Lease
+		for range 100 {
+			leases = append(leases, w.lock(rw.Shared()))
+			entries[leases[len(leases)-1].Token()] = true
+			time.Sleep(100 * time.Millisecond)
+		}
+		if len(entries) != 1 {
+			w.Errorf("%d entries", len(entries))
+		}
+		writes := w.waiting(w.process().Exclusive())
+		w.refused(rw.Shared())
+		w.Unlock(leases...)
+		w.Unlock(<-writes)
+		w.empty()
+	})
+}
+
+// both is a middleware that acquires another lock with each.
+type both struct {
+	locker.Locker
+	n *atomic.Int64
+}
+
+func (b both) Unwrap() locker.Locker { return b.Locker }
+
+func (b both) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return locker.LockAll(ctx, b.Locker, []string{key, fmt.Sprint(b.n.Add(1))}, opts...)
+}
+
+func (b both) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return locker.TryLockAll(ctx, b.Locker, []string{key, fmt.Sprint(b.n.Add(1))}, opts...)
+}
+
+// A middleware may acquire several locks for each. What is wanted of a group is no lock of that name then, which would
+// exclude none of those that have entries.
+func TestMiddlewareThatAcquiresSeveralLocks(t *testing.T) {
+	groups(t, func(w *world) {
+		w.Calls.Answer(time.Millisecond)
+		var all sync.WaitGroup
+		var others, writers atomic.Int64
+		for range 3 {
+			rw := rwlock.New(both{w.Client(), &others})
+			all.Go(func() {
+				lease := w.lock(rw.Exclusive())
+				if n := writers.Add(1); n > 1 {
+					w.Errorf("%d writers", n)
+				}
+				time.Sleep(time.Second)
+				writers.Add(-1)
+				w.Unlock(lease)
+			})
+		}
+		all.Wait()
+		w.empty()
+	})
+}
+
+// balks is a middleware that hides what is below, and refuses every other call, or acquires a lock then.
+type balks struct {
+	next  locker.Locker
+	n     int
+	locks bool
+}
+
+func (b *balks) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	switch b.n++; {
+	case b.n%2 == 1:
+		return b.next.Lock(ctx, key, opts...)
+	case b.locks:
+		return b.next.Lock(ctx, "lock", opts...)
+	}
+	return nil, errors.ErrUnsupported
+}
+
+func (b *balks) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return b.Lock(ctx, key, opts...)
+}
+
+// A middleware that has known of the group, and knows nothing of it later, is refused. With locks, a caller would hold
+// the key beside those that have entries.
+func TestMiddlewareThatDoesNotKnowOfTheGroupAnyMore(t *testing.T) {
+	groups(t, func(w *world) {
+		for locks, want := range map[bool]error{false: errors.ErrUnsupported, true: locker.ErrInvalid} {
+			rw := rwlock.New(&balks{next: w.Client(), locks: locks})
+			writes := w.lock(rw.Exclusive())
+			if _, err := rw.Exclusive().Lock(w.Context(), key); !errors.Is(err, want) {
+				w.Errorf("%v, want %v", err, want)
+			}
+			if names := rw.Locks(key); len(names) != 1 {
+				w.Errorf("the names of an entry are %q", names)
+			}
+			w.Unlock(writes)
+			w.Free("lock")
+			w.empty()
+		}
 	})
 }

@@ -1,6 +1,7 @@
 package rwlock
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -194,7 +195,9 @@ func (rw *RWLock) judge(k *locks, quiet, looked time.Time) verdict {
 }
 
 // late reports whether what was known at seen is too long ago to share k without a look at the gate.
-func (k *locks) late(seen time.Time) bool { return time.Since(seen) > min(k.ttl()/sharePart, maxShare) }
+func (k *locks) late(seen time.Time) bool {
+	return time.Since(seen) > min(cmp.Or(k.ttl()/sharePart, maxShare), maxShare)
+}
 
 // ttl returns the TTL of the slot, or 0 if it is not known.
 func (k *locks) ttl() time.Duration {

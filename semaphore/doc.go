@@ -55,7 +55,9 @@
 // What a call wants of a group is in its context. So a middleware passes on that context, or one derived from it. Below
 // one that begins with context.Background, calls fail with locker.ErrInvalid. Below one that makes other names of all,
 // each permit is a lock: its callers run beside those that have permits of the group. All callers that use a key should
-// have such a middleware, or none.
+// have such a middleware, or none. The first call of a Semaphore finds that out with a lock, which TryLock may find
+// held, and it counts for all keys. So of the stores that a middleware chooses from, all should have Groups, or none. A
+// call that finds out the contrary later fails.
 //
 // # Programs with different limits
 //
