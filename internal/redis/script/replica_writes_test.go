@@ -25,3 +25,21 @@ func TestWhatProlongsALockIsAWrite(t *testing.T) {
 		}
 	}
 }
+
+// So do a claim and an extension of permits, also if their keys live for longer than that already.
+func TestWhatProlongsPermitsIsAWrite(t *testing.T) {
+	x := newPermits(t)
+	first := x.has("first", x.asks("first", 2, 1), 0)
+	x.is("extend by an hour", sendCommand(t, x.n, x.as("first", 2, 1).Extend(time.Hour, first)), int64(1))
+	a := x.has("a", x.asks("a", 2, 1), 1)
+	for what, prolong := range map[string]func(){
+		"extend": func() { x.is("extend", sendCommand(t, x.n, x.as("a", 2, 1).Extend(time.Second, a)), int64(1)) },
+		"claim":  func() { x.claims("a") },
+	} {
+		lines := x.executes(prolong)
+		if !slices.ContainsFunc(lines, func(words []string) bool { return words[0] == "PEXPIRE" && words[1] == x.k.Lock }) {
+			t.Errorf("%s writes nothing: %q", what, lines)
+		}
+		x.entry("a", permitsTTL)
+	}
+}
