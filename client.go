@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -443,6 +444,42 @@ func (c *Client) ForceRelease(ctx context.Context, key, owner string) (inspect.I
 	return c.inspect(ctx, "release", key, func(i inspect.Inspector) (inspect.Inspection, error) {
 		return i.ForceRelease(ctx, key, owner)
 	})
+}
+
+var errNoLister = fmt.Errorf("the backend cannot list its locks: %w", errors.ErrUnsupported)
+
+// List implements [inspect.Lister].
+func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
+	return func(yield func(inspect.Listed, error) bool) {
+		failed := func(err error) { yield(inspect.Listed{}, &Error{"list", prefix, err}) }
+		l, ok := c.backend.(inspect.Lister)
+		switch {
+		case !ok:
+			failed(errNoLister)
+			return
+		case ending.Of(ctx) != nil:
+			failed(withContext(ctx, nil))
+			return
+		case c.closes():
+			failed(ErrClosed)
+			return
+		}
+		for found, err := range l.List(ctx, prefix) {
+			switch {
+			case errors.Is(err, errors.ErrUnsupported):
+				failed(errNoLister)
+			case err != nil:
+				failed(withContext(ctx, fromBackend(err)))
+			case ending.Of(ctx) != nil:
+				failed(withContext(ctx, nil))
+			case c.closes(): // the loop may be slow, so Close does not wait for it
+				failed(ErrClosed)
+			case yield(found, nil):
+				continue
+			}
+			return
+		}
+	}
 }
 
 var errNoWatcher = fmt.Errorf("the backend does not tell of changes: %w", errors.ErrUnsupported)

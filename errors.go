@@ -80,8 +80,8 @@ var errReentrant = fmt.Errorf("%w: %w: the context carries a lease of this lock,
 
 // Error is the type of the errors that operations return. It names the operation and the key.
 type Error struct {
-	// Op is "lock", "trylock", "extend", "verify", "unlock", "do", "inspect" or "release". LockAll and TryLockAll have
-	// "trylock" for their step that acquires all locks, and "lock" or "trylock" for a single lock. Op is "lockall" or
+	// Op is "lock", "trylock", "extend", "verify", "unlock", "do", "inspect", "list" or "release". LockAll and TryLockAll
+	// have "trylock" for their step that acquires all locks, and "lock" or "trylock" for a single lock. Op is "lockall" or
 	// "trylockall" if they were called without keys, or if a lock was lost at once, and "hold" if a lock of an AllLease
 	// was lost. Package rwlock also has "upgrade" and "downgrade", and package once "once".
 	Op  string

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -603,6 +604,33 @@ var storeFlaws = []flaw{
 			return i, err
 		}
 	}},
+	{name: "the second page of a listing is lost", fails: []string{"ListingIsComplete"}, store: func(s *store) {
+		s.lists(func(n int, _ *inspect.Listed) bool { return n/100 != 1 })
+	}},
+	{name: "a listing shows a lock under its tag", fails: []string{"ListingIsComplete"}, store: func(s *store) {
+		s.lists(func(_ int, l *inspect.Listed) bool {
+			l.Key = strings.Trim(l.Key, "{}")
+			return true
+		})
+	}},
+	{name: "a listing shows free locks as held", fails: []string{"ListingIsComplete"}, store: func(s *store) {
+		list := s.list
+		s.list = func(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
+			return func(yield func(inspect.Listed, error) bool) {
+				for _, key := range s.keys() {
+					if g := s.of(key); g.over && !g.kept && strings.HasPrefix(key, prefix) {
+						free := inspect.Listed{Key: key, At: time.Now(), Inspection: inspect.Inspection{State: inspect.Held}}
+						if !yield(free, nil) {
+							return
+						}
+					}
+				}
+				list(ctx, prefix)(yield)
+			}
+		}
+	}},
+	{name: "a listing looks complete when its context has ended", fails: []string{"ListingEnds"},
+		client: func(l *flawedLocker) { l.Locker = quietLister{l.Locker} }},
 	{name: "makes up a label", fails: []string{"LabelNamesTheHolder"}, store: func(s *store) {
 		s.requests(func(req backend.Request) backend.Request {
 			if req.Label == "" {
@@ -753,4 +781,35 @@ func setsTokens(s *store) (last, offset *uint64) {
 		return *last
 	})
 	return last, offset
+}
+
+// lists has f change each lock of a listing, of which it is the n-th. What f returns false for is left out.
+func (s *store) lists(f func(n int, l *inspect.Listed) bool) {
+	list := s.list
+	s.list = func(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
+		return func(yield func(inspect.Listed, error) bool) {
+			n := -1
+			for l, err := range list(ctx, prefix) {
+				if n++; (err != nil || f(n, &l)) && !yield(l, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// quietLister forgets the errors of listings.
+type quietLister struct{ locker.Locker }
+
+func (q quietLister) Unwrap() locker.Locker { return q.Locker }
+
+func (q quietLister) List(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
+	return func(yield func(inspect.Listed, error) bool) {
+		store, _ := locker.As[inspect.Lister](q.Locker)
+		for l, err := range store.List(ctx, prefix) {
+			if err != nil || !yield(l, nil) {
+				return
+			}
+		}
+	}
 }

@@ -309,6 +309,20 @@ var lockerProperties = []property[Harness]{
 		inspectionTells,
 	},
 	{
+		"ListingIsComplete",
+		"A Lister lists each lock of a prefix that is held or kept while it goes on, as an Inspector shows it, however " +
+			"many there are and whatever bytes their keys contain. It lists nothing that is free, and nothing else.",
+		"Operators look there for who blocks them, and for locks that are too old: one that is missing is not found, and " +
+			"one that is free leads them astray.",
+		listingIsComplete,
+	},
+	{
+		"ListingEnds",
+		"A listing ends with its loop, and with an error when its context has ended or the client is closed.",
+		"A listing of many locks takes long: it has to end when nobody wants it any more, and must not look complete then.",
+		listingEnds,
+	},
+	{
 		"LabelNamesTheHolder",
 		"The error of a held lock, Trace.Waiting and an Inspector report the holder's label: an extension keeps it, the " +
 			"next holder has its own, and an empty one stays empty; without Labels it is always empty.",

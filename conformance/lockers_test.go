@@ -418,7 +418,8 @@ var lockerFlaws = []flaw{
 		}
 	}},
 	{name: "forgets MaxHold", fails: []string{"MaxHoldEnds"}, client: with(locker.MaxHold(0))},
-	{name: "forgets MinHold", fails: []string{"MinHoldKeeps", "InspectionTells"}, client: with(locker.MinHold(0))},
+	{name: "forgets MinHold", fails: []string{"MinHoldKeeps", "InspectionTells", "ListingIsComplete"},
+		client: with(locker.MinHold(0))},
 	{name: "a closed locker calls the lock held", fails: []string{"CloseEndsWaiting"},
 		client: failsWith(func(err error) error {
 			if errors.Is(err, locker.ErrClosed) && !errors.Is(err, locker.ErrDraining) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ type store struct {
 	acquireSome             someCall
 	extend, release, verify ownerCall
 	inspect                 func(ctx context.Context, key string) (inspect.Inspection, error)
+	list                    func(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error]
 	forceRelease            func(ctx context.Context, key, owner string) (inspect.Inspection, error)
 	raise                   func(ctx context.Context, past uint64) error
 	watch                   func(key string, changed func()) (stop func(), err error)
@@ -121,6 +123,19 @@ func newStore() *store {
 	}
 	s.verify = s.operation(s.mem.Verify, func(*grant, backend.Request) {})
 	s.inspect, s.forceRelease, s.watch, s.raise = s.mem.Inspect, s.force, s.mem.Watch, s.mem.RaiseFences
+	s.list = func(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
+		return func(yield func(inspect.Listed, error) bool) {
+			for l, err := range s.mem.List(ctx, prefix) {
+				if err == nil {
+					i, _ := s.inspect(ctx, l.Key)
+					l.Fence = i.Fence // which flaws change
+				}
+				if !yield(l, err) {
+					return
+				}
+			}
+		}
+	}
 	s.notify = func(key string, wake func()) (live func() bool, stop func()) {
 		stop, _ = s.mem.Watch(key, wake)
 		time.AfterFunc(time.Millisecond, wake)
@@ -469,6 +484,10 @@ func (c *client) Verify(ctx context.Context, req backend.Request) error  { retur
 
 func (c *client) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	return c.inspect(ctx, key)
+}
+
+func (c *client) List(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
+	return c.list(ctx, prefix)
 }
 
 func (c *client) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -354,6 +355,17 @@ func (s *Store) Inspect(ctx context.Context, key string) (inspect.Inspection, er
 		return inspect.Inspection{State: inspect.Unknown}, err
 	}
 	return s.locks.Inspect(ctx, key)
+}
+
+// List implements [inspect.Lister].
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
+	return func(yield func(inspect.Listed, error) bool) {
+		if err := s.reach(ctx); err != nil {
+			yield(inspect.Listed{}, err)
+			return
+		}
+		s.locks.List(ctx, prefix)(yield)
+	}
 }
 
 // ForceRelease implements [inspect.Inspector].

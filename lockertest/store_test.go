@@ -53,6 +53,12 @@ func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[stri
 			_, err := s.Inspect(ctx, "held")
 			return err
 		},
+		"List": func() error {
+			for _, err := range s.List(ctx, "held") {
+				return err
+			}
+			return nil
+		},
 		"RaiseFences": func() error { return s.RaiseFences(ctx, 1) },
 		"ForceRelease": func() error {
 			_, err := s.ForceRelease(ctx, "taken", "")

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +58,50 @@ func (b *Backend) ForceRelease(_ context.Context, key, owner string) (inspect.In
 	b.next(key, l)
 	b.tell(key)
 	return i, nil
+}
+
+// page is how many locks a step of List is about.
+const page = 100
+
+// List implements [inspect.Lister].
+func (b *Backend) List(_ context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
+	return func(yield func(inspect.Listed, error) bool) {
+		b.mu.Lock()
+		defer b.unlock()
+		if listed(b, b.locks, prefix, yield) {
+			listed(b, b.groups, prefix, yield)
+		}
+	}
+}
+
+// listed yields the locks of a map, some at a time. Go allows others to change the map meanwhile, and what is in it for
+// all of the loop comes once. It returns false if the caller wants no more. Call with mu held, which is not held while
+// the caller has a lock.
+func listed[L any](b *Backend, of map[string]L, prefix string, yield func(inspect.Listed, error) bool) bool {
+	var found []inspect.Listed
+	pass := func() bool {
+		b.unlock()
+		defer b.mu.Lock()
+		for _, l := range found {
+			if !yield(l, nil) {
+				return false
+			}
+		}
+		found = found[:0]
+		return true
+	}
+	looked := 0
+	for key := range of {
+		if strings.HasPrefix(key, prefix) {
+			if i := b.inspect(key); i.State != inspect.Free {
+				found = append(found, inspect.Listed{Key: key, At: time.Now(), Inspection: i})
+			}
+		}
+		if looked++; looked%page == 0 && !pass() {
+			return false
+		}
+	}
+	return pass()
 }
 
 // RaiseFences implements [inspect.FenceRaiser].

@@ -2,7 +2,10 @@ package memory_test
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"testing"
+	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
@@ -63,5 +66,36 @@ func TestWatchIsOptional(t *testing.T) {
 	var w inspect.Watcher = c
 	if _, err := w.Watch("k", func() {}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("Watch: %v", err)
+	}
+}
+
+// Each owner of a group is listed, with what it has.
+func TestListShowsEachOwnerOfAGroup(t *testing.T) {
+	b := memory.NewBackend()
+	acquire := func(key, token string, g backend.Group) {
+		req := backend.Request{Key: key, Token: token, TTL: time.Minute, Group: &g}
+		if _, err := b.Acquire(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acquire("{k}#permits", "first owner", backend.Group{N: 3, Weight: 2})
+	acquire("{k}#permits", "second owner", backend.Group{N: 3, Weight: 1})
+	acquire("{k}#rw", "third owner", backend.Group{Kind: backend.Shared})
+	acquire("{k}#rw", "fourth owner", backend.Group{Kind: backend.Upgradeable})
+	acquire("{l}#rw", "fifth owner", backend.Group{Kind: backend.Exclusive})
+	seen := map[string]string{}
+	for l, err := range b.List(t.Context(), "{") {
+		if err != nil || l.State != inspect.Held {
+			t.Error(l, err)
+		}
+		for _, holder := range l.Holders {
+			seen[holder.Owner] = fmt.Sprint(l.Key, holder.Permits)
+		}
+	}
+	if want := map[string]string{
+		"first ow": "{k}#permits[0 1]", "second o": "{k}#permits[2]", "third ow": "{k}#rw[]",
+		"fourth o": "{k}#rw[]", "fifth ow": "{l}#rw[]",
+	}; !maps.Equal(seen, want) {
+		t.Errorf("seen %q, want %q", seen, want)
 	}
 }

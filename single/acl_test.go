@@ -20,23 +20,27 @@ import (
 func TestUserOfTheDocumentation(t *testing.T) {
 	s := redistest.Start(t)
 	s.DocumentedUser(t)
-	for _, driver := range drivers.Names() {
-		client := func() *locker.Client {
-			d, err := drivers.Open(t.Context(), driver, drivers.Config{
-				Network: "tcp", Addr: s.Addr(), Username: "locker", Password: "password",
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return closing(t, single.New(d))
+	client := func(driver string) *locker.Client {
+		d, err := drivers.Open(t.Context(), driver, drivers.Config{
+			Network: "tcp", Addr: s.Addr(), Username: "locker", Password: "password",
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		a, b := client(), client()
+		return closing(t, single.New(d))
+	}
+	for _, driver := range drivers.Names() {
+		a, b := client(driver), client(driver)
 		for _, key := range []string{"k", "a{tag}b", "a}b"} {
 			handOver(t, s, a, b, key)
 		}
 	}
 	if log, ok := s.Cmd(t, "ACL", "LOG").([]any); !ok || len(log) > 0 {
 		t.Errorf("the server refused something: %v", log)
+	}
+	s.DocumentedUser(t, "+scan", "+info")
+	for _, err := range client(drivers.Names()[0]).List(t.Context(), "") {
+		t.Errorf("List: expected nothing, seen a lock or the error %v", err)
 	}
 }
 

@@ -85,7 +85,8 @@ func Logger(l *slog.Logger) Option { return func(b *store) { b.logger = l } }
 
 // backend keeps locks in etcd. It implements [backend.Backend] and the optional interfaces [backend.Queuer],
 // [backend.ManyAcquirer], [backend.Verifier], [backend.Binder], [backend.LossNotifier] and [backend.WantedNotifier],
-// and inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.FenceRaiser. It is safe for concurrent use.
+// and inspect.Inspector, inspect.Lister, inspect.Watcher, inspect.Examiner and inspect.FenceRaiser. It is safe for
+// concurrent use.
 type store struct {
 	client      *clientv3.Client
 	unfit       error // why client cannot be used; nil: it can

@@ -20,7 +20,8 @@ import (
 )
 
 // store is the store of locks behind a Client of [New]. It implements backend.Backend, backend.Queuer,
-// backend.Verifier, backend.Binder, backend.ManyAcquirer, backend.Capable, inspect.Inspector and inspect.FenceRaiser.
+// backend.Verifier, backend.Binder, backend.ManyAcquirer, backend.Capable, inspect.Inspector, inspect.Lister and
+// inspect.FenceRaiser.
 type store struct {
 	options
 	pool    *pgxpool.Pool

@@ -121,8 +121,9 @@ type migration struct {
 	name, text string
 }
 
-// version is that of the last migration. Every request for a lock says it, so that tables that mean something else
-// refuse the program. Tables that are older have no function for the request.
+// version is that of the last migration that changes what the tables mean, or what a request for a lock needs. Every
+// such request says it, so that tables that mean something else refuse the program. Tables that are older have no
+// function for the request.
 const version = 3
 
 func migrationsOf(schema string) (all []migration, err error) {

@@ -92,7 +92,7 @@ func New(pool *pgxpool.Pool, opts ...Option) *locker.Client {
 // statements are the requests, for one schema.
 type statements struct {
 	acquire, acquireSome, extend, extendSome, release, releaseSome, undo, verify string
-	inTx, inspect, forceRelease, raiseTokens                                     string
+	inTx, inspect, list, forceRelease, raiseTokens                               string
 }
 
 func newStatements(schema string) statements {
@@ -110,6 +110,7 @@ func newStatements(schema string) statements {
 		verify:       call("verify($1::bytea, $2::text, $3::bigint)"),
 		inTx:         call("in_tx($1::bytea, $2::text, $3::bigint, $4::bigint)"),
 		inspect:      call("inspect($1::bytea)"),
+		list:         call("list($1::bytea, $2::bytea, $3)"),
 		forceRelease: call("force_release($1::bytea, $2::text)"),
 		raiseTokens:  call("raise_tokens($1::bigint)"),
 	}

@@ -73,6 +73,13 @@ func testDocumentedRights(t *testing.T, s *pgtest.Server) {
 	_, err = operator.ForceRelease(t.Context(), "forced", "")
 	must(t, "ForceRelease by an operator", err)
 	wantErr(t, "Unlock", lease.Unlock(t.Context()), locker.ErrNotHeld)
+	for user, want := range map[string]error{"app": locker.ErrUnavailable, "operator": nil} {
+		var seen error
+		for _, err := range client(t, s.URL(user)).List(t.Context(), "") {
+			seen = err
+		}
+		wantErr(t, "List by "+user, seen, want)
+	}
 	wantErr(t, "RaiseFences by a program", l.RaiseFences(t.Context(), 1), locker.ErrUnavailable)
 	must(t, "RaiseFences by an operator", client(t, s.URL("operator")).RaiseFences(t.Context(), 1))
 

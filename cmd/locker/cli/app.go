@@ -167,6 +167,7 @@ put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 	root.AddCommand(
 		runCommand(a),
 		electCommand(a),
+		lsCommand(a),
 		inspectCommand(a),
 		releaseCommand(a),
 		watchCommand(a),

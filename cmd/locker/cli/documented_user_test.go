@@ -64,12 +64,16 @@ func TestUserOfTheDocumentation(t *testing.T) {
 				settings = "+config" // before Redis 7
 			}
 			for _, s := range every {
-				s.DocumentedUser(t, "+info", "+wait", "+select", settings)
+				s.DocumentedUser(t, "+info", "+scan", "+wait", "+select", settings)
 			}
 			redistest.StartReplica(t, one)
 			require.EqualValues(t, 1, one.Cmd(t, "WAIT", 1, 20000))
 			useLocks(t, secured.url("rediss", one)+"&db=1", "k")
 			useLocks(t, secured.url("rediss", one)+"&replicas=1&replicas_timeout=10s", "k")
+			for _, url := range []string{secured.url("rediss", one), secured.url("redlocks", nodes...)} {
+				code, _, stderr := call([]string{"LOCKER_URL=" + url}, "ls")
+				assert.Zero(t, code, stderr)
+			}
 			guarded := "&guard=30s&ttl=10s&prefix=lock:guarded:"
 			for _, url := range []string{
 				secured.url("rediss", one) + guarded, secured.url("redlocks", nodes...) + "&budget=20s" + guarded,

@@ -9,7 +9,8 @@ import (
 )
 
 // Of returns the name of a lock that belongs to key. All names of a key have the same hash slot of a Redis Cluster, and
-// no two keys have a name in common. what is a number, "gate" or "intent", perhaps behind "rw".
+// no two keys have a name in common. what is a number, "gate" or "intent", perhaps behind "rw"; or, for
+// the group of all places, "permits" or "rw".
 func Of(key, what string) string {
 	if _, after, found := strings.Cut(key, "{"); found {
 		if tag, _, found := strings.Cut(after, "}"); found && tag != "" { // Redis Cluster hashes only the tag
@@ -20,6 +21,26 @@ func Of(key, what string) string {
 		return "{#}" + key + "##:" + what
 	}
 	return "{" + key + "}#" + what
+}
+
+// Parse is the reverse of Of. ok is false for other names.
+func Parse(name string) (key, what string, ok bool) {
+	at := strings.LastIndexByte(name, '#')
+	if at < 0 {
+		return "", "", false
+	}
+	key, what = name[:at], name[at+1:]
+	if rest, found := strings.CutPrefix(what, ":"); found {
+		key, what = strings.TrimSuffix(strings.TrimPrefix(key, "{#}"), "#"), rest
+	} else if own, found := strings.CutSuffix(key, "#"); found {
+		key = own
+	} else {
+		key = strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}")
+	}
+	member := strings.TrimPrefix(what, "rw")
+	_, err := strconv.ParseUint(member, 10, 16)
+	known := err == nil || member == "gate" || member == "intent" || what == "permits" || what == "rw"
+	return key, what, known && Of(key, what) == name
 }
 
 // Block is how many places a group has at most, beside its gates. A key with more has several groups.

@@ -38,3 +38,20 @@ func TestOtherNamesAreNoGroup(t *testing.T) {
 		}
 	}
 }
+
+func TestNamesTellWhoseTheyAre(t *testing.T) {
+	for _, key := range []string{
+		"k", "{k}", "a{k}b", "}k", "", "k#", "{k}#0", "{k}#rw0", "k#rw", "{}k", "{k}##1", ":", "}:", "#", "{#}", "}#", "{#}}",
+	} {
+		for _, what := range []string{"0", "63", "gate", "rw7", "rwgate", "rwintent", "permits", "rw"} {
+			if of, seen, ok := Parse(Of(key, what)); of != key || seen != what || !ok {
+				t.Errorf("%q of %q: seen %q of %q, %t", what, key, seen, of, ok)
+			}
+		}
+	}
+	for _, name := range []string{"", "k", "#", "k#0", "{k}#", "{k}#x", "{k}#:0", "k##0", "{k}#-1", "{k}#permits2"} {
+		if key, what, ok := Parse(name); ok {
+			t.Errorf("%q: seen %q of %q, want no place", name, what, key)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package script
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/golocker/locker/drivers"
@@ -211,6 +212,23 @@ func (k Keys) Force(value string, tombstone time.Duration, turns bool, g *Guard)
 func RaiseCounter(prefix string, slot uint16, past uint64) Command {
 	return raiseCounterScript.call([]string{inSlot(slot, prefix, fenceName)}, counterText(past)).granting(raised)
 }
+
+// scanned is how many keys a step looks at. That takes it some tenth of a millisecond.
+const scanned = "100"
+
+// Scan asks the master of a hash slot for some of its keys, of all slots, that begin with the prefix and with begin.
+// cursor is from the reply before, or "0". [ReadPage] reads the reply.
+func Scan(slot uint16, prefix, begin, cursor string, cluster bool) Command {
+	of := "0"
+	if cluster {
+		of = "1"
+	}
+	name := inSlot(slot, prefix, fenceName) // users have the right to it
+	return scanScript.call([]string{name}, cursor, literally.Replace(prefix+begin)+"*", scanned, of)
+}
+
+// literally makes a pattern of a text.
+var literally = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
 // milliseconds renders d for Redis, rounded up. A key may live longer than its lease, but not shorter.
 func milliseconds(d time.Duration) string {

@@ -353,3 +353,31 @@ func integers(reply drivers.Reply) (n []int64, err error) {
 	}
 	return n, nil
 }
+
+// Page is some of the keys of a server; see scan.lua.
+type Page struct {
+	ID     string
+	Line   string
+	Cursor string
+	Keys   []string
+}
+
+// ReadPage reads the reply to Scan.
+func ReadPage(reply drivers.Reply) (p Page, err error) {
+	if refusal, ok := reply.(drivers.ServerError); ok {
+		return p, refusal
+	}
+	r, _ := reply.([]drivers.Reply)
+	texts := make([]string, len(r))
+	for i := range r {
+		text, ok := r[i].(string)
+		if !ok {
+			return p, unexpected(reply)
+		}
+		texts[i] = text
+	}
+	if len(texts) < 3 || texts[0] == "" {
+		return p, unexpected(reply)
+	}
+	return Page{texts[0], texts[1], texts[2], texts[3:]}, nil
+}

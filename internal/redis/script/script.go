@@ -71,6 +71,7 @@ var (
 	inspectScript      = newScript("inspect.lua")
 	forceScript        = newScripts("force.lua")
 	raiseCounterScript = newScript("raisecounter.lua")
+	scanScript         = newScript("scan.lua")
 
 	// The restart guard.
 	touchScript = newScript("touch.lua")

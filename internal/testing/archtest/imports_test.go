@@ -24,6 +24,7 @@ var rules = map[string]struct {
 	"/internal/core/validity":  {nil, "the root package imports it"},
 	"/internal/core/several":   {[]string{module + "/backend"}, "the root package imports it"},
 	"/backend/cleanup":         {nil, "any store may import it"},
+	"/internal/core/listing":   {[]string{module + "/inspect"}, "any store may import it"},
 	"/memory":                  {[]string{module}, "the in-process store needs no client"},
 	"/record": {[]string{module, module + "/internal/core/placename", module + "/internal/core/tick"},
 		"a Store brings its own client"},
@@ -151,8 +152,9 @@ var rules = map[string]struct {
 		"it is a command as others build theirs: cli, and backends"},
 	"/cmd/locker/cli": {[]string{module, module + "/backends/", module + "/cmd/locker/internal/", module + "/config",
 		module + "/drivers", module + "/drivers/all", module + "/drivers/valkeydriver", module + "/inspect",
-		module + "/internal/child", module + "/internal/core/label", module + "/internal/judge",
-		module + "/internal/redis/servers", module + "/rwlock", module + "/semaphore",
+		module + "/internal/child", module + "/internal/core/label", module + "/internal/core/placename",
+		module + "/internal/core/tick", module + "/internal/judge", module + "/internal/redis/servers", module + "/rwlock",
+		module + "/semaphore",
 		"github.com/alicebob/miniredis/v2",
 		"github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "golang.org/x/sys/unix"},
 		"the command is shipped, so it must not need what is made for tests"},
@@ -189,7 +191,7 @@ func under(path string, roots []string) bool {
 // shared packages belong to the root package: it may import them, and so may every package that may import it.
 var shared = []string{module + "/inspect", module + "/lockertrace", module + "/backend",
 	module + "/backend/cleanup", module + "/internal/core/ending", module + "/internal/core/label",
-	module + "/internal/core/several", module + "/internal/core/validity"}
+	module + "/internal/core/listing", module + "/internal/core/several", module + "/internal/core/validity"}
 
 // owned lists modules that only one package may import.
 var owned = map[string]string{"github.com/spf13/cobra": "/cmd/locker/cli"}

@@ -3,6 +3,7 @@ package simnode
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,6 +21,10 @@ func Cluster(nodes []*Node, network func(i int) Network, opts ...Option) drivers
 	c := &cluster{connection: newConnection(opts)}
 	for i, n := range nodes {
 		c.servers = append(c.servers, server{n, network(i)})
+		first := func(i int) int { return (i*script.Slots + len(nodes) - 1) / len(nodes) }
+		n.mu.Lock()
+		n.slots = fmt.Sprintf("%d-%d", first(i), first(i+1)-1)
+		n.mu.Unlock()
 	}
 	return c
 }

@@ -2,7 +2,10 @@ package simnode
 
 import (
 	"cmp"
+	"fmt"
+	"hash/fnv"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,6 +54,36 @@ func (n *Node) command(w []string) any {
 	return r
 }
 
+// scan is SCAN for keys that begin with a text in which \ may be before a character. A cursor is the hash of the last
+// key, so others may come and go.
+func (n *Node) scan(cursor, prefix, count string) any {
+	prefix = escaped.ReplaceAllString(prefix, "$1")
+	last, _ := strconv.ParseUint(cursor, 10, 64)
+	byHash := make(map[uint64]string)
+	for key := range n.keys {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(key))
+		byHash[h.Sum64()] = key
+	}
+	var found []any
+	looked := int64(0)
+	for _, at := range slices.Sorted(maps.Keys(byHash)) {
+		if at <= last {
+			continue
+		}
+		if looked++; looked > number(count) {
+			return []any{strconv.FormatUint(last, 10), found}
+		}
+		last = at
+		if _, ok := n.get(byHash[at]); ok && strings.HasPrefix(byHash[at], prefix) {
+			found = append(found, byHash[at])
+		}
+	}
+	return []any{"0", found}
+}
+
+var escaped = regexp.MustCompile(`(?s)\\(.)`)
+
 func (n *Node) redis(w []string) any {
 	name := strings.ToUpper(w[0])
 	switch name {
@@ -61,7 +94,14 @@ func (n *Node) redis(w []string) any {
 		if n.NoInfo {
 			return drivers.ServerError("NOPERM this user has no permissions to run the 'info' command")
 		}
+		if w[1] == "server" {
+			return fmt.Sprintf("# Server\r\nrun_id:%p\r\n", n)
+		}
 		return "# Replication\r\nrole:master\r\nmaster_replid:" + n.incarnation() + "\r\n"
+	case "CLUSTER":
+		return "id 127.0.0.1:1@2 myself,master - 0 0 1 connected " + n.slots + "\n"
+	case "SCAN":
+		return n.scan(w[1], strings.TrimSuffix(w[3], "*"), w[5])
 	case "PUBLISH", "SPUBLISH":
 		return n.publish(w[1], w[2])
 	case "MGET":

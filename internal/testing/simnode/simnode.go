@@ -35,6 +35,7 @@ type Node struct {
 	origin      time.Time
 	frozen      time.Time // the clock while a command is executed: a script sees one time. Zero: none is executed
 	restarts    int
+	slots       string // of a Cluster
 	keys        map[string]entry
 	scripts     map[string]program // by digest
 	subscribers map[*feed]bool

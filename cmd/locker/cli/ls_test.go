@@ -1,0 +1,150 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/rwlock"
+)
+
+// What is held is listed as what it is, whatever its kind, and found by the key that programs know.
+func TestLsShowsWhoHasWhat(t *testing.T) {
+	t.Parallel()
+	_, one := server(t)
+	for name, url := range map[string]string{"redis": one} {
+		t.Run(name, func(t *testing.T) {
+			env := []string{"LOCKER_URL=" + url}
+			code, out, stderr := call(env, "ls")
+			assert.Zero(t, code, stderr)
+			assert.Empty(t, out)
+			assert.Contains(t, stderr, "no lock is held")
+
+			l, err := config.Open(t.Context(), url)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = l.Close() })
+			take := func(l locker.Locker, key string) {
+				_, err := l.Lock(t.Context(), key, locker.TTL(time.Minute), locker.Label("web-7:4211"))
+				require.NoError(t, err)
+			}
+			take(l, "checkout:42")
+			take(l, "a\nb \x1b[31m")
+			take(l, "other")
+			take(rwlock.New(l).Shared(), "checkout")
+			take(rwlock.New(l).Exclusive(), "catalogue")
+			permitOfKey(t, url, "checkout", 3)
+
+			code, out, stderr = call(env, "ls")
+			assert.Zero(t, code, stderr)
+			assert.Regexp(t, `^key +kind +state +holder +held for +free in +waiting\n`, out)
+			assert.Regexp(t, `(?m)^checkout:42 +lock +held +web-7:4211 +\S+ +(59|1m)\S+ +0$`, out)
+			assert.Regexp(t, `(?m)^"a\\nb \\x1b\[31m" +lock `, out)
+			assert.Regexp(t, `(?m)^catalogue +writer +held `, out)
+			assert.Regexp(t, `(?m)^checkout +slot +held `, out)
+			assert.Regexp(t, `(?m)^checkout +permit \d +held `, out)
+			assert.Equal(t, 7, strings.Count(out, "\n"), out)
+			code, out, _ = call(env, "ls", "checkout")
+			assert.Zero(t, code)
+			assert.Equal(t, 4, strings.Count(out, "\n"), out)
+
+			code, out, _ = call(env, "ls", "--json", "checkout")
+			assert.Zero(t, code)
+			kinds := map[string]listedJSON{}
+			for line := range strings.Lines(out) {
+				l := decode[listedJSON](t, line)
+				kinds[l.Kind] = l
+			}
+			assert.Equal(t, "checkout:42", kinds["lock"].Key)
+			assert.Equal(t, "held", kinds["lock"].State)
+			assert.Equal(t, "checkout", kinds["permit"].Of)
+			assert.Contains(t, kinds["slot"].Key, "{checkout}#rw")
+		})
+	}
+}
+
+// A probe learns from the exit code whether there is a lock that is too old, or that others wait for.
+func TestLsIsAProbe(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	env := []string{"LOCKER_URL=" + url}
+	heldBy(t, url, "k")
+	code, out, stderr := call(env, "ls", "--held-for", "10m")
+	assert.Zero(t, code, stderr)
+	assert.Empty(t, out+stderr)
+	eventually(t, "it is old enough", func() bool {
+		code, out, _ = call(env, "ls", "--held-for", "10ms")
+		return code == exitFound && strings.Contains(out, "k")
+	})
+	code, out, _ = call(env, "ls", "--waiting")
+	assert.Zero(t, code)
+	assert.Empty(t, out)
+	l, err := config.Open(t.Context(), url)
+	require.NoError(t, err)
+	ctx, leave := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = l.Lock(ctx, "k")
+	}()
+	eventually(t, "somebody waits", func() bool {
+		code, out, _ = call(env, "ls", "--waiting")
+		return code == exitFound && strings.HasSuffix(out, "  1\n")
+	})
+	leave()
+	<-over
+	require.NoError(t, l.Close())
+
+	code, out, stderr = call([]string{"LOCKER_URL=redis://127.0.0.1:1"}, "ls")
+	assert.Equal(t, exit.Unavailable, code, stderr)
+	assert.Empty(t, out)
+}
+
+// A list that nobody reads any more ends.
+func TestLsEndsWithItsReader(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	l, err := config.Open(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	for n := range maxLines + 1 {
+		_, err := l.Lock(t.Context(), strconv.Itoa(n), locker.TTL(time.Minute))
+		require.NoError(t, err)
+	}
+	a := &app{
+		stdin: strings.NewReader(""), stdout: closedPipe{}, stderr: closedPipe{}, environ: []string{"LOCKER_URL=" + url},
+	}
+	assert.NotZero(t, a.main(t.Context(), []string{"ls"}))
+}
+
+type closedPipe struct{}
+
+func (closedPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestTableFitsTheTerminal(t *testing.T) {
+	rows := [][]string{
+		{"key", "kind", "state", "holder", "held for", "free in", "waiting"},
+		{strings.Repeat("k", 60), "first waiter", "held", "web-7.eu-west-1:4211", "1h12m3s", "29.1s", "12"},
+		{"käse", "lock", "kept", "-", "-", "3m0s", "0"},
+	}
+	for _, width := range []int{0, 80, 200} {
+		for _, line := range aligned(rows, width) {
+			if width > 0 {
+				assert.LessOrEqual(t, length(line), width, line)
+			}
+			assert.Contains(t, line, "  ")
+		}
+	}
+	assert.True(t, strings.HasSuffix(aligned(rows, 80)[1], "  12"), "the last columns are there")
+	assert.Contains(t, aligned(rows, 0)[1], rows[1][0])
+}
