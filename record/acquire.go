@@ -46,6 +46,7 @@ type attempt struct {
 	by     blocked           // a lock that is in the way
 	held   *locker.HeldError // about that
 	adopts bool              // what it writes is not for itself
+	fresh  bool              // others cannot have released that lock before
 }
 
 // Acquire implements [backend.Backend].
@@ -162,10 +163,13 @@ func (a *attempt) sends(s *sheet) {
 }
 
 func (a *attempt) ends(err error) bool {
-	if a.adopts && err != nil {
+	if !a.adopts || err != nil && !a.fresh {
+		return false
+	}
+	if err != nil {
 		a.held.Seen = a.by.watched()
 	}
-	return a.adopts
+	return true
 }
 
 // look implements edit.
@@ -264,7 +268,7 @@ func (a *attempt) refused(fresh bool) []change {
 		a.err = &locker.Error{Key: a.by.key, Err: a.held}
 	}
 	next := a.Backend.adopts(&a.by.entry)
-	if a.adopts = next != nil && fresh; a.adopts {
+	if a.adopts, a.fresh = next != nil, fresh; a.adopts {
 		return []change{{at: a.by.at, next: next}}
 	}
 	a.held.Seen = a.by.watched()
@@ -339,64 +343,44 @@ func (a *attempt) undoLater() {
 	for _, i := range a.wrote() {
 		u.at, u.locks = append(u.at, a.at[i]), append(u.locks, a.locks[i])
 	}
-	b := a.Backend
-	b.chores.Repeat(a.start.Add(a.reqs[0].TTL+cleanupTime), func(ctx context.Context) error { return b.undo(ctx, &u) })
+	b, p := a.Backend, a.placeOf(a.reqs[0].Key)
+	b.chores.Repeat(a.start.Add(a.reqs[0].TTL+cleanupTime), func(ctx context.Context) error {
+		return b.run(ctx, p, &u, u.over)
+	})
 }
 
-// undoing is an attempt that is undone: the locks that it may have written over a record, and where they are.
+// undoing makes sure that the write of an attempt has no effect, now or later. What it writes instead has the tokens of
+// the attempt behind it, so nobody else gets them.
 type undoing struct {
-	over  *sheet
-	at    []string
-	locks []content
+	over  *sheet    // the record that the attempt expects
+	at    []string  // where the locks are that it may have written
+	locks []content // what it has written
 }
 
-// undo makes sure that the write of an attempt has no effect, now or later. A nil error means that this is so. What it
-// writes instead has the tokens of the attempt behind it, so nobody else gets them. Others may have replaced the record
-// of a group already, so that is read first.
-func (b *Backend) undo(ctx context.Context, u *undoing) error {
-	for n := 0; ; n++ {
-		if n > 0 || u.over.group != nil {
-			found, err := b.get(ctx, u.over.name, u.over.group != nil)
-			switch {
-			case errors.Is(err, locker.ErrForeignKey):
-				return nil
-			case err != nil:
-				return err
-			case !u.may(found):
-				return nil
-			}
-			u.over = found
-		}
-		if err := pause(ctx, n); err != nil {
-			return err
-		}
-		var changes []change
-		for i, at := range u.at {
-			if lock := u.locks[i]; lock.State == held {
-				next := &content{State: free, Owner: lock.Owner, Last: lock.Last, Over: lock.Over}
-				changes = append(changes, change{at: at, next: next})
-			}
-		}
-		next, text := b.draw(u.over, changes)
-		if _, err := b.put(ctx, u.over, next, text); !errors.Is(err, ErrConflict) {
-			return err
-		}
+func (u *undoing) sends(*sheet)    {}
+func (u *undoing) ends(error) bool { return false }
+func (u *undoing) result() error   { return nil }
+
+func (u *undoing) unread(err error) error {
+	if errors.Is(err, locker.ErrForeignKey) {
+		return nil
 	}
+	return err
 }
 
-// may reports whether some of the locks are the attempt's, or may still become so, by what the record says.
-func (u *undoing) may(found *sheet) (any bool) {
+// look implements edit.
+func (u *undoing) look(s *sheet, _ bool) (changes []change) {
 	for i, at := range u.at {
-		lock, e := &u.locks[i], found.entry(at)
+		lock, e, was := &u.locks[i], s.entry(at), u.over.entry(at)
+		next := &content{State: free, Owner: lock.Owner, Last: lock.Last, Over: lock.Over}
 		switch {
-		case lock.State != held:
-		case e.State == held && e.Owner == lock.Owner: // of the attempt, which is now released
-			any, lock.Last = true, e.Last
-		case found.version == u.over.version:
-			any = true
-		default:
-			lock.State = free // never
+		case e.State == held && e.Owner == lock.Owner:
+			next.Last = e.Last
+		case s.version != u.over.version, // it never took effect, and never will
+			e.Owner != was.Owner || e.Nonce != was.Nonce: // what another edit of the lane writes is as good
+			continue
 		}
+		changes = append(changes, change{at: at, next: next})
 	}
-	return any
+	return changes
 }

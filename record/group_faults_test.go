@@ -1,7 +1,6 @@
 package record_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -11,48 +10,6 @@ import (
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/testing/recordstore"
 )
-
-// What an attempt has written is stored, and it waits for what another one of its process writes when its context ends.
-func TestAttemptThatWaitsForOthersIsUndone(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *recordstore.Store) {
-		b, other := backendOf(t, s), backendOf(t, s)
-		five := grabPlace(t, other, 5, time.Hour)
-		nine := grabPlace(t, b, 9, time.Hour)
-		s.Inject(once(recordstore.Fault{Before: time.Second}))
-		go func() { _ = b.Extend(t.Context(), nine) }()
-		time.Sleep(100 * time.Millisecond)
-		for i, place := range []string{"{k}#5", "{k}#1"} {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(4-i)*time.Second)
-			defer cancel()
-			go func() {
-				_, _ = b.Acquire(ctx, backend.Request{Key: place, Token: backend.NewToken(), TTL: time.Hour})
-			}()
-			time.Sleep(100 * time.Millisecond)
-		}
-		n := 0
-		s.Inject(func(r recordstore.Request) (f recordstore.Fault) {
-			if r.Op == "replace" {
-				switch n++; n {
-				case 1: // is that of place 1
-					f.Twice, f.After = true, time.Second
-				case 4: // is that of place 5; those between are its release
-					f.Before = time.Hour
-				}
-			}
-			return f
-		})
-		time.Sleep(1100 * time.Millisecond)
-		release(t, other, five)
-		time.Sleep(time.Minute)
-		s.Inject(nil)
-		if n < 4 {
-			t.Fatalf("%d writes", n)
-		}
-		if _, err := inGroup(t, other, 1, time.Hour); err != nil {
-			t.Errorf("the place of an attempt that has failed: %v", err)
-		}
-	})
-}
 
 // An operator releases one of two locks before their acquirer has learnt that it has them.
 func TestPartOfSomeLocksIsNotGranted(t *testing.T) {

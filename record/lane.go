@@ -23,6 +23,7 @@ type lane struct {
 	version string             // of the last record that was known
 	others  bool               // other processes write the record, too, so it is read before it is written
 	mine    map[string]bool    // the owners of locks that this process has
+	pace    pace               // of its writes
 	giveUp  context.CancelFunc // of the request in flight
 }
 
@@ -84,23 +85,29 @@ func (b *Backend) glance(p place, age time.Duration) *sheet {
 }
 
 // join carries out an edit of a group's record, together with others.
-func (b *Backend) join(ctx context.Context, name string, e edit) error {
+func (b *Backend) join(ctx context.Context, name string, e edit) (err error) {
 	l := b.lanes.enter(name)
 	defer b.lanes.leave(l)
 	m := &rider{edit: e, over: make(chan struct{})}
 	l.mu.Lock()
 	l.members = append(l.members, m)
 	l.mu.Unlock()
+	leads := false
+	defer func() { // also if the Store panics
+		err = l.part(ctx, m)
+		if leads {
+			<-l.turn
+		}
+	}()
 	select {
 	case l.joins <- struct{}{}:
 	default:
 	}
 	select {
 	case <-m.over:
-		return m.err
 	case <-ctx.Done():
 	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
+		leads = true
 		if _, renews := e.(*renewal); renews && !l.has(m) {
 			l.gather(ctx)
 		}
@@ -109,10 +116,15 @@ func (b *Backend) join(ctx context.Context, name string, e edit) error {
 			b.lead(ctx, l, m, name, &denied, n)
 		}
 	}
+	return nil
+}
+
+// part ends an edit whose caller waits no longer, and returns its error.
+func (l *lane) part(ctx context.Context, m *rider) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !m.done {
-		if _, renews := e.(*renewal); renews && l.giveUp != nil {
+		if _, renews := m.edit.(*renewal); renews && l.giveUp != nil {
 			l.giveUp() // the request of another one may hang, and renewals must not wait for it until the lease ends
 		}
 		l.finish(m, unavailable(ctx.Err()))
@@ -186,10 +198,8 @@ func (b *Backend) lead(ctx context.Context, l *lane, self *rider, name string, d
 	l.giveUp = cancel
 	s, fresh := l.newest, false
 	if s == nil || l.others {
-		l.mu.Unlock()
 		var err error
-		s, err = b.get(ctx, name, true)
-		l.mu.Lock()
+		l.without(func() { s, err = b.get(ctx, name, true) })
 		if err != nil {
 			l.fail(ctx, slices.Clone(l.members), func(m *rider) error { return m.unread(err) })
 			return
@@ -201,11 +211,19 @@ func (b *Backend) lead(ctx context.Context, l *lane, self *rider, name string, d
 	if len(changes) == 0 {
 		return
 	}
+	if d := l.pace.rest(s, l.mine); d > 0 {
+		l.without(func() { sleep(ctx, d) }) // and then they look again
+		return
+	}
+	for _, m := range batch {
+		m.sends(s)
+	}
 	next, text := b.draw(s, changes)
+	present := slices.Clone(l.members)
 	l.newest = nil
-	l.mu.Unlock()
-	written, err := b.put(ctx, s, next, text)
-	l.mu.Lock()
+	var written *sheet
+	var err error
+	l.without(func() { written, err = b.put(ctx, s, next, text) })
 	batch = slices.DeleteFunc(batch, func(m *rider) bool { return m.done })
 	for _, m := range batch {
 		if m.ends(err) {
@@ -215,8 +233,9 @@ func (b *Backend) lead(ctx context.Context, l *lane, self *rider, name string, d
 	switch {
 	case err == nil:
 		l.knows(written)
-		for _, m := range batch {
-			if !m.done && len(m.look(written, true)) == 0 { // otherwise it is written again, because it does not last
+		l.pace.wrote()
+		for _, m := range present { // those of the batch write again if it does not last, and the others may be refused
+			if !m.done && len(m.look(written, true)) == 0 {
 				l.finish(m, m.result())
 			}
 		}
@@ -232,9 +251,14 @@ func (b *Backend) lead(ctx context.Context, l *lane, self *rider, name string, d
 		l.fail(context.Background(), batch, func(*rider) error { return errDenied })
 		return
 	}
+	l.without(func() { _ = pause(ctx, min(n, 5)) }) // join sees that it has ended
+}
+
+// without calls f without mu. It has mu again afterwards, also if f panics: the Store may.
+func (l *lane) without(f func()) {
 	l.mu.Unlock()
-	_ = pause(ctx, n) // join sees that it has ended
-	l.mu.Lock()
+	defer l.mu.Lock()
+	f()
 }
 
 // look lets the members look at the record, and returns what they want to write. Each sees what those before it want to
@@ -242,7 +266,14 @@ func (b *Backend) lead(ctx context.Context, l *lane, self *rider, name string, d
 func (b *Backend) look(l *lane, self *rider, s *sheet, fresh bool) (batch []*rider, changes []change) {
 	view := s
 	for _, m := range slices.Clone(l.members) {
-		wants := m.look(view, fresh)
+		wants := m.look(s, fresh)
+		done, err := fresh && len(wants) == 0, error(nil)
+		if done {
+			err = m.result()
+		}
+		if view != s && (!done || err != nil) { // one that is refused may get what another one is to release
+			wants = m.look(view, false)
+		}
 		for _, c := range wants { // an edit of the same lock, by one of those behind, goes on from its end
 			b.stamp(c.next, c.own, c.misses)
 		}
@@ -250,8 +281,8 @@ func (b *Backend) look(l *lane, self *rider, s *sheet, fresh bool) (batch []*rid
 		case len(wants) > 0:
 			batch, changes = append(batch, m), append(changes, wants...)
 			view = view.with(wants)
-		case fresh && len(changes) == 0:
-			l.finish(m, m.result())
+		case done:
+			l.finish(m, err)
 		}
 	}
 	if len(changes) == 0 && !fresh {
@@ -259,9 +290,6 @@ func (b *Backend) look(l *lane, self *rider, s *sheet, fresh bool) (batch []*rid
 	}
 	if self.done { // its caller does not wait for the others
 		return nil, nil
-	}
-	for _, m := range batch {
-		m.sends(s)
 	}
 	return batch, changes
 }

@@ -63,7 +63,8 @@
 // The locks that stand for the places of a key, of packages semaphore and rwlock, share a record: 64 of them, and their
 // gates. So to acquire some of them is one write, and what a process holds of a key is renewed by one. The names of the
 // locks say so, so it is true for whoever asks for one of them. A caller that waits for several looks at one record.
-// While several processes hold locks of one record, each of their writes takes a read before it.
+// While several processes hold locks of one record, each of their writes takes a read before it. A process that writes
+// one all the time rests for up to 250 ms now and then, so that others can write it whose way to the store is longer.
 //
 // # Records
 //
@@ -237,15 +238,20 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavai
 func pause(ctx context.Context, n int) error {
 	if n > 0 {
 		d := min(5*time.Millisecond<<min(n-1, 10), 200*time.Millisecond)
-		t := time.NewTimer(d/2 + rand.N(d/2))
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		}
+		sleep(ctx, d/2+rand.N(d/2))
 	}
 	if err := ctx.Err(); err != nil {
 		return unavailable(err)
 	}
 	return nil
+}
+
+// sleep returns after d, or at the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
