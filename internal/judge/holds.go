@@ -31,6 +31,7 @@ type Hold struct {
 	again  bool          // and has released it later
 	forced bool          // an operator may have taken the lock
 	others int           // further readers that have the same place
+	ahead  time.Duration // by how much the clock was ahead of the monotonic one when Until was told
 
 	// The last line that says that the lease has not ended, and when the call was made.
 	alive uint64
@@ -114,6 +115,7 @@ func wall(from time.Time) clock {
 func begin(e *Entry, at clock) *Hold {
 	h := &Hold{Entry: *e, Unlock: Never, Released: Never, NotHeld: Never, Ended: Never}
 	h.Call, h.Return, h.Until = at(&e.Line)
+	h.ahead = h.Return - e.AnsweredMono
 	h.alive, h.sure = e.Seq, h.Return
 	return h
 }
@@ -210,12 +212,15 @@ func (h *Hold) note(p *process, e *Entry, at clock) (next *Hold) {
 	}
 	switch {
 	case e.Event == audit.Extended && ok && share:
-		h.Extended = append(h.Extended, Call{asked, answered})
+		if p.whole(h.alive, e.Seq) { // or an earlier attempt may have succeeded
+			h.Extended = append(h.Extended, Call{asked, answered})
+		}
 		h.endsAt(p, e.Seq)
 		h.last = e
 		return begin(e, at)
 	case e.Event == audit.Extended && ok:
 		h.Extended, h.Until = append(h.Extended, Call{asked, answered}), until
+		h.ahead = answered - e.AnsweredMono
 		h.alive, h.sure = e.Seq, max(h.sure, asked)
 	case e.Event == audit.Verified && ok:
 		h.Verified = append(h.Verified, Call{asked, answered})
@@ -230,8 +235,8 @@ func (h *Hold) note(p *process, e *Entry, at clock) (next *Hold) {
 		switch {
 		case e.Event == audit.Lost:
 			h.Ended, h.told = answered, until
-			if p.whole(h.alive, e.Seq) { // by the wall clock it may have ended before
-				h.told = min(until, h.Until)
+			if slept := answered - e.AnsweredMono - h.ahead; p.whole(h.alive, e.Seq) {
+				h.told = min(until, max(h.Until, answered-slept)) // not before Until: some extensions have no line
 			}
 			h.lost = h.lost || Taken(e.Reason)
 		case ok:

@@ -141,7 +141,7 @@ func (l *Logs) take(text []byte, file, number int) error {
 	case legible && e.Version > audit.Version:
 		l.Newer++
 		return nil
-	case !legible, e.Version < 1, e.Process == "", e.Seq == 0, e.Event == "":
+	case !legible, e.Version < 1, e.Process == "", e.Seq == 0, e.Event == "", e.Asked.IsZero():
 		l.Unreadable++
 		if next := bytes.LastIndex(text, []byte(`{"v":`)); next > 0 { // a line of another process follows a torn one
 			return l.take(text[next:], file, number)

@@ -26,7 +26,7 @@ type Log struct {
 //	0-2 a lock 7 until 20      client a asks at 0 and has the lock at 2 ms, with token 7, until 20
 //	5-6 a extend until 30      or: share, for a downgrade
 //	7-8 a unlock               or: unlock notheld, unlock unknown
-//	9 a done                   it is told of its loss; or: done taken
+//	9 a done                   it is told of its loss; or: done taken, done until 9
 //
 // Each client has a log of its own. Its lines are about its last lease, or "of a7", the one with that grant. More words
 // of lock are those of [audit.Line]: "handed", "kind shared", "grant g", "tokens 3 from 5", "limit 2 slot 1", "key j",
@@ -188,7 +188,10 @@ func (c *client) play(f []string) {
 		}
 	case "done":
 		l.Event, l.Outcome, l.Reason = audit.Lost, "", "expired"
-		if until = c.until; f[len(f)-1] == "taken" {
+		if until == 0 {
+			until = c.until
+		}
+		if f[len(f)-1] == "taken" {
 			until, l.Reason = min(c.until, c.ms(to)), "taken over"
 		}
 	default:
