@@ -89,17 +89,17 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	}
 	o = c.waiting(ctx, o)
 	start := time.Now()
-	l, err := c.lock(ctx, key, o)
+	l, err := c.lock(ctx, key, o, start)
 	if err != nil {
 		return nil, waited(ctx, start, c.heldByItself(key, o, c.refusing(err)))
 	}
 	return l, nil
 }
 
-// lock acquires key when the callers before this one have it, or gets it from one of them.
-func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err error) {
+// lock acquires key when the callers before this one have it, or gets it from one of them. The call began at start.
+func (c *Client) lock(ctx context.Context, key string, o options, start time.Time) (l *lease, err error) {
 	if o.entry != nil { // those that want something of a group wait in the store, each by itself
-		queue := &keyQueue{queues: &c.queues, key: key, wants: &o.entry.Wants}
+		queue := &keyQueue{queues: &c.queues, key: key, wants: &o.entry.Wants, since: start}
 		queue.trace, queue.queue = lockertrace.From(ctx), queue
 		defer queue.walk()
 		return c.waitAs(ctx, key, o, queue)
@@ -107,7 +107,7 @@ func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err
 	if c.open.Err() != nil { // whoever has the lock need not hear of a call that cannot have it
 		return nil, ErrClosed
 	}
-	queue, l, err := c.queues.join(ctx, c.open.Done(), key, o)
+	queue, l, err := c.queues.join(ctx, c.open.Done(), key, o, start)
 	if err != nil {
 		return nil, err
 	}

@@ -46,10 +46,11 @@ type keyQueue struct {
 	waiting list.List      // of *caller
 
 	// The following are guarded by the mutex of queues.
-	local  *grant // is handed over from caller to caller; nil if a caller is at the front
-	fences int    // how many tokens of local are left
-	alone  bool   // what the caller at the front acquires is not handed over
-	front  terms  // of that caller
+	local  *grant    // is handed over from caller to caller; nil if a caller is at the front
+	fences int       // how many tokens of local are left
+	alone  bool      // what the caller at the front acquires is not handed over
+	front  terms     // of that caller
+	since  time.Time // when its call began
 
 	granted time.Time // when the answer came that the caller at the front has the lock, which is local afterwards
 
@@ -61,6 +62,7 @@ type keyQueue struct {
 // caller is a caller that waits in a queue.
 type caller struct {
 	trace *lockertrace.Trace
+	since time.Time // when the call began
 	terms terms
 	local bool          // see options.local
 	part  bool          // of a call for several locks, which owns the lease until it ends; see own
@@ -92,7 +94,7 @@ var errBehind = errors.New("other callers of this client are waiting for the loc
 // before it hands the lock over, join returns a lease instead. join fails when ctx ends or closing is closed. If it has
 // to wait, it calls the Trace of ctx, with the label of the holder that was seen last.
 func (qs *keyQueues) join(
-	ctx context.Context, closing <-chan struct{}, key string, o options,
+	ctx context.Context, closing <-chan struct{}, key string, o options, start time.Time,
 ) (*keyQueue, *lease, error) {
 	trace := lockertrace.From(ctx)
 	qs.mu.Lock()
@@ -105,14 +107,15 @@ func (qs *keyQueues) join(
 		if qs.byKey == nil {
 			qs.byKey = make(map[string]*keyQueue)
 		}
-		q = &keyQueue{queues: qs, key: key}
+		q = &keyQueue{queues: qs, key: key, since: start}
 		q.trace, q.queue = trace, q
 		qs.byKey[key] = q
 		qs.mu.Unlock()
 		return q, nil, nil
 	}
 	w := &caller{
-		trace: trace, terms: o.terms(), local: o.local(ctx), part: several.CallFrom(ctx) != nil, ready: make(chan struct{}),
+		trace: trace, since: start, terms: o.terms(), local: o.local(ctx), part: several.CallFrom(ctx) != nil,
+		ready: make(chan struct{}),
 	}
 	position := q.waiting.PushBack(w)
 	q.settle()
@@ -377,5 +380,7 @@ func (q *keyQueue) next() {
 		delete(q.queues.byKey, q.key)
 		return
 	}
-	close(q.waiting.Remove(first).(*caller).ready)
+	w := q.waiting.Remove(first).(*caller)
+	q.since = w.since
+	close(w.ready)
 }

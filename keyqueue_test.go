@@ -25,7 +25,7 @@ type entered struct {
 func arrive(ctx context.Context, qs *keyQueues, closing <-chan struct{}) <-chan entered {
 	result := make(chan entered, 1)
 	go func() {
-		q, _, err := qs.join(ctx, closing, "k", defaultOptions)
+		q, _, err := qs.join(ctx, closing, "k", defaultOptions, time.Now())
 		result <- entered{q, err}
 	}()
 	synctest.Wait()
@@ -84,7 +84,7 @@ func TestKeyQueueExcludes(t *testing.T) {
 			wg.Go(func() {
 				for n := range 20 {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*n)*time.Millisecond)
-					q, _, err := qs.join(ctx, nil, "k", defaultOptions)
+					q, _, err := qs.join(ctx, nil, "k", defaultOptions, time.Now())
 					if err == nil {
 						if inside.Add(1) > 1 {
 							t.Error("two callers are at the front")
@@ -196,7 +196,7 @@ func TestKeyQueuesOfOtherKeysAreIndependent(t *testing.T) {
 		var qs keyQueues
 		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { t.Error("waits") }})
 		for _, key := range []string{"a", "b"} {
-			if _, _, err := qs.join(ctx, nil, key, defaultOptions); err != nil {
+			if _, _, err := qs.join(ctx, nil, key, defaultOptions, time.Now()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -269,7 +269,7 @@ func TestKeyQueueGoesOnAfterAHookHasPanicked(t *testing.T) {
 			panicked := make(chan any, 1)
 			go func() {
 				defer func() { panicked <- recover() }()
-				_, _, _ = qs.join(lockertrace.With(t.Context(), &hook), nil, "k", defaultOptions)
+				_, _, _ = qs.join(lockertrace.With(t.Context(), &hook), nil, "k", defaultOptions, time.Now())
 			}()
 			synctest.Wait()
 			next := arrive(t.Context(), &qs, nil)

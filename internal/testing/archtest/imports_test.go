@@ -113,6 +113,7 @@ var rules = map[string]struct {
 		"go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"},
 		"the SDK and its exporters are the program's choice"},
 	"/middleware/retry":  {[]string{module}, "a middleware knows the interface and no store"},
+	"/lockdebug":         {[]string{module}, "it knows the interface and no store"},
 	"/adapters/lockhttp": {[]string{module}, "it knows the interface and no store"},
 	"/adapters/lockgrpc": {[]string{module, "google.golang.org/genproto/googleapis/rpc/errdetails",
 		"google.golang.org/grpc", "google.golang.org/protobuf/types/known/durationpb"},
