@@ -196,18 +196,19 @@ func (b *Backend) lead(ctx context.Context, l *lane, self *rider, name string, d
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.giveUp = cancel
-	s, fresh := l.newest, false
+	s, present := l.newest, []*rider(nil)
 	if s == nil || l.others {
+		present = slices.Clone(l.members)
 		var err error
 		l.without(func() { s, err = b.get(ctx, name, true) })
 		if err != nil {
 			l.fail(ctx, slices.Clone(l.members), func(m *rider) error { return m.unread(err) })
 			return
 		}
-		fresh, l.others = true, l.version != "" && s.version != l.version
+		l.others = l.version != "" && s.version != l.version
 		l.knows(s)
 	}
-	batch, changes := b.look(l, self, s, fresh)
+	batch, changes := b.look(l, self, s, present)
 	if len(changes) == 0 {
 		return
 	}
@@ -219,7 +220,7 @@ func (b *Backend) lead(ctx context.Context, l *lane, self *rider, name string, d
 		m.sends(s)
 	}
 	next, text := b.draw(s, changes)
-	present := slices.Clone(l.members)
+	present = slices.Clone(l.members)
 	l.newest = nil
 	var written *sheet
 	var err error
@@ -262,10 +263,12 @@ func (l *lane) without(f func()) {
 }
 
 // look lets the members look at the record, and returns what they want to write. Each sees what those before it want to
-// write, too. Nobody is told anything because of that, because it may not come to be. Call with mu held.
-func (b *Backend) look(l *lane, self *rider, s *sheet, fresh bool) (batch []*rider, changes []change) {
+// write, too. Nobody is told anything because of that, because it may not come to be. Those who came when the record
+// was on its way are told nothing either: it may be older than their calls. present are the others. Call with mu held.
+func (b *Backend) look(l *lane, self *rider, s *sheet, present []*rider) (batch []*rider, changes []change) {
 	view := s
 	for _, m := range slices.Clone(l.members) {
+		fresh := slices.Contains(present, m)
 		wants := m.look(s, fresh)
 		done, err := fresh && len(wants) == 0, error(nil)
 		if done {
@@ -285,7 +288,7 @@ func (b *Backend) look(l *lane, self *rider, s *sheet, fresh bool) (batch []*rid
 			l.finish(m, err)
 		}
 	}
-	if len(changes) == 0 && !fresh {
+	if len(changes) == 0 && len(l.members) > 0 {
 		l.others = true // what was believed does not do
 	}
 	if self.done { // its caller does not wait for the others

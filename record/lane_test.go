@@ -275,3 +275,22 @@ func TestLockThatIsStoredIsGranted(t *testing.T) {
 		}
 	})
 }
+
+// What was read before a call began says nothing about it, although the answer comes later.
+func TestLookAfterARelease(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		b, other := backendOf(t, s), backendOf(t, s)
+		one := grabPlace(t, other, 1, time.Hour)
+		s.Inject(once(recordstore.Fault{After: time.Second}))
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = inGroup(t, b, 1, time.Hour) })
+		time.Sleep(100 * time.Millisecond)
+		release(t, other, one)
+		wg.Go(func() {
+			if _, err := inGroup(t, b, 1, time.Hour); err != nil {
+				t.Errorf("a place that was released before: %v", err)
+			}
+		})
+		wg.Wait()
+	})
+}
