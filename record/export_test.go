@@ -58,3 +58,15 @@ func Text(owner string, token, last uint64, length time.Duration) string {
 	c.renew(rand.Text())
 	return string(c.text())
 }
+
+// Periods returns how many periods begin while a pace is asked so many times, by the clocks as they are.
+func Periods(calls int) (periods int) {
+	var p pace
+	for range calls {
+		before := p.period
+		if p.rest(&sheet{}, nil); !p.period.Equal(before) {
+			periods++
+		}
+	}
+	return periods
+}

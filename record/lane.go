@@ -25,6 +25,7 @@ type lane struct {
 	mine    map[string]bool    // the owners of locks that this process has
 	pace    pace               // of its writes
 	giveUp  context.CancelFunc // of the request in flight
+	sent    time.Time          // when that was sent
 }
 
 // rider is an edit in a lane.
@@ -124,7 +125,7 @@ func (l *lane) part(ctx context.Context, m *rider) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !m.done {
-		if _, renews := m.edit.(*renewal); renews && l.giveUp != nil {
+		if r, renews := m.edit.(*renewal); renews && l.giveUp != nil && time.Since(l.sent) >= r.req.TTL/8 {
 			l.giveUp() // the request of another one may hang, and renewals must not wait for it until the lease ends
 		}
 		l.finish(m, unavailable(ctx.Err()))
@@ -200,6 +201,7 @@ func (b *Backend) lead(ctx context.Context, l *lane, self *rider, name string, d
 	if s == nil || l.others {
 		present = slices.Clone(l.members)
 		var err error
+		l.sent = time.Now()
 		l.without(func() { s, err = b.get(ctx, name, true) })
 		if err != nil {
 			l.fail(ctx, slices.Clone(l.members), func(m *rider) error { return m.unread(err) })
@@ -224,6 +226,7 @@ func (b *Backend) lead(ctx context.Context, l *lane, self *rider, name string, d
 	l.newest = nil
 	var written *sheet
 	var err error
+	l.sent = time.Now()
 	l.without(func() { written, err = b.put(ctx, s, next, text) })
 	batch = slices.DeleteFunc(batch, func(m *rider) bool { return m.done })
 	for _, m := range batch {

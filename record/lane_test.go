@@ -98,6 +98,37 @@ func TestBusyProcessesLeaveTheRecordToAFartherOne(t *testing.T) {
 	}
 }
 
+// Renewals that are given up before they are answered, again and again, end no lease of another place.
+func TestRenewalsThatAreGivenUpHoldUpNoOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		s.Latency = 15 * time.Millisecond
+		c := client(t, s)
+		one, err := c.TryLock(t.Context(), "{k}#1", locker.TTL(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := c.TryLock(t.Context(), "{k}#2", locker.TTL(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			_ = other.Extend(ctx)
+			cancel()
+		}
+		if err := one.Err(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The clocks of time.Now, which are one in a bubble, are read one after the other.
+func TestPeriodIsOneByBothClocks(t *testing.T) {
+	if n := record.Periods(1000); n > 2 {
+		t.Errorf("%d periods have begun at the same time", n)
+	}
+}
+
 // A process alone that writes all the time pauses for a sixteenth of it.
 func TestBusyProcessAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {
@@ -267,6 +298,7 @@ func TestLockThatIsStoredIsGranted(t *testing.T) {
 			return f
 		})
 		wg.Wait()
+		s.Inject(nil)
 		if late == 0 {
 			t.Error("the others have written nothing")
 		}

@@ -54,7 +54,7 @@ func (p *pace) rest(s *sheet, mine map[string]bool) time.Duration {
 	pause = min(pause, every/4)
 	now := time.Now()
 	since := time.Duration(now.UnixNano()) % every
-	begin := now.Add(-since)
+	begin := now.Add(-since).Round(0) // the monotonic clock is read at another moment
 	if !p.period.Equal(begin) {
 		if p.before = p.tries; begin.Sub(p.period) > every {
 			p.before = 0
@@ -66,7 +66,7 @@ func (p *pace) rest(s *sheet, mine map[string]bool) time.Duration {
 		return 0
 	}
 	// Whoever writes seldom leaves enough room. One that has not succeeded for long writes once during a rest.
-	if p.before < int(every/pause) || begin.Sub(p.apart) >= lost*every && !p.within {
+	if p.before < int(every/pause) || now.Sub(p.apart) >= lost*every && !p.within {
 		return 0
 	}
 	return pause - since
