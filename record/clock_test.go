@@ -245,6 +245,35 @@ func TestClockThatHasGoneBack(t *testing.T) {
 	})
 }
 
+// stepped is a host whose clock is set.
+type stepped struct {
+	*recordstore.Store
+	start *time.Time
+}
+
+// Clock implements record.Clock.
+func (s stepped) Clock() (id string, now time.Duration) { return "a", time.Since(*s.start) }
+
+// An attempt has written over a lock whose time was over, and it is not known whether that took effect. The lock is
+// not held again for it because the clock has gone back.
+func TestClockThatGoesBackDuringAnAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		start := time.Now().Add(-time.Hour)
+		crashed := acquire(t, backendOf(t, host{s, "a", start}), ttl)
+		time.Sleep(record.Patience(ttl))
+		doubted := false
+		s.Inject(func(r recordstore.Request) (f recordstore.Fault) {
+			if r.Op == "replace" && !doubted {
+				start, doubted, f.Doubted = start.Add(ttl), true, true
+			}
+			return f
+		})
+		if next := acquire(t, backendOf(t, stepped{s, &start}), ttl); next.Fence <= crashed.Fence {
+			t.Errorf("token %d after %d", next.Fence, crashed.Fence)
+		}
+	})
+}
+
 // With a clock, a process that looks for the first time knows since when and for how long a lock is held.
 func TestInspectionByTheClock(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *recordstore.Store) {

@@ -30,7 +30,7 @@ var recordMutants = []mutant{
 		[]killer{test("record", "TestLateWritesLeaveNothing"), modelled("record", "-DW=1", "-DV=4", "-DUNDO_READS")}},
 	{"record: an attempt that was refused is not in doubt",
 		[]patch{{"record/acquire.go", "fresh && s.version != a.over.version &&", "fresh &&"}},
-		[]killer{test("record", "TestNothingIsLeftUnderFaults")}},
+		[]killer{test("record", "TestClockThatGoesBackDuringAnAttempt")}},
 	{"record: its own success is a conflict", []patch{{"record/acquire.go",
 		"e.State == held && e.Owner == req.Token {\n			own", "e.State == held && e.Owner == req.Token[:0] {\n			own"}},
 		[]killer{test("record", "TestOwnSuccessIsNoConflict|TestConformanceWhenRequestsAreRepeated/AcquireTwice")}},
