@@ -264,8 +264,11 @@ type file struct {
 // current returns the file that has the name now.
 func (o *file) current() (*os.File, error) {
 	o.mu.Lock()
-	f := o.f
+	f, closed := o.f, o.closed
 	o.mu.Unlock()
+	if closed { // whoever has closed it may have removed it, and it must not come back
+		return nil, os.ErrClosed
+	}
 	if f == nil {
 		return o.open()
 	}
