@@ -27,6 +27,7 @@ import (
 func (p *process) conforms(t *testing.T) map[string]string {
 	t.Helper()
 	<-p.done
+	require.NotEmpty(t, p.out.String(), p.err.String())
 	results := decode[[]struct {
 		Property, Outcome string
 		Log               []string
