@@ -329,11 +329,11 @@ func TestDrainEndsWaitsForPermits(t *testing.T) {
 		go drains.Drain(w.Context())
 		for range 2 {
 			if err := <-told; !errors.Is(err, locker.ErrDraining) {
-				w.Errorf("who waits is told %v", err)
+				w.Errorf("the waiter got %v", err)
 			}
 		}
 		if took := time.Since(start); took > 0 {
-			w.Errorf("who waits is told after %v", took)
+			w.Errorf("the waiter was told after %v", took)
 		}
 		time.Sleep(2 * groupTrip)
 		other, err := semaphore.New(holder, n).TryLock(w.Context(), "k")
