@@ -71,7 +71,7 @@ func withoutConditions(h http.Handler) http.Handler {
 	})
 }
 
-// The judge finds stores of records that are broken, and backends that are.
+// The judge finds stores of records that are broken, and backends that are, and so does who reads the audit logs.
 func TestBrokenRecordsAreFound(t *testing.T) {
 	sound := func(h http.Handler) http.Handler { return h }
 	for _, d := range []deployment.Deployment{
@@ -91,6 +91,11 @@ func TestBrokenRecordsAreFound(t *testing.T) {
 			}
 			t.Logf("after %v and %v: %d findings, such as %s", time.Since(began).Round(time.Second), tr.faults, len(wrong),
 				wrong[0])
+			if found := tr.judgeLogs(); len(found) == 0 {
+				t.Error("the audit logs do not show it")
+			} else {
+				t.Log(found[0])
+			}
 		})
 	}
 }

@@ -35,6 +35,7 @@ type trial struct {
 	of deployment.Deployment
 
 	judge   *judge
+	audit   string // the directory of the audit logs
 	store   *deployment.Store
 	forgets bool // servers may forget
 	all     []*process
@@ -51,7 +52,8 @@ func newTrial(t *testing.T, d deployment.Deployment) *trial {
 // beside returns a trial of other processes on the same servers.
 func (tr *trial) beside() *trial {
 	return &trial{
-		T: tr.T, of: tr.of, store: tr.store, judge: newJudge(), others: map[int]bool{}, faults: map[string]int{},
+		T: tr.T, of: tr.of, store: tr.store, judge: newJudge(), audit: tr.TempDir(), others: map[int]bool{},
+		faults: map[string]int{},
 	}
 }
 
@@ -300,12 +302,18 @@ func (tr *trial) verdict() {
 	if len(wrong) > shown {
 		tr.Errorf("and %d more", len(wrong)-shown)
 	}
+	for _, f := range tr.judgeLogs() {
+		tr.Errorf("audit logs: %v, and %d more of this kind, of this key", f, f.More)
+		for _, e := range f.Entries {
+			tr.Logf("%+v", e)
+		}
+	}
 }
 
 func (tr *trial) start(p plan, relays []*testserver.Relay) *process {
 	tr.Helper()
 	tr.number++
-	p.Who = tr.number
+	p.Who, p.Audit = tr.number, tr.audit
 	tr.others[p.Who] = p.program != ""
 	one := &process{plan: p, cmd: exec.Command(cmp.Or(p.program, os.Args[0])), relays: relays}
 	text, err := json.Marshal(p)

@@ -29,7 +29,8 @@ type plan struct {
 	Limit int // of permits, if Work is onePermit
 	// Mixed is of how many calls for readers and writers four may write and two write, if Work is ofPlaces.
 	Mixed int
-	Once  bool // each goroutine makes one call, which does not wait, and then the process ends
+	Once  bool   // each goroutine makes one call, which does not wait, and then the process ends
+	Audit string // the directory of the audit logs
 
 	program string        // of the worker; empty: this one
 	resign  chan struct{} // in the worker: the leader is to hand on
@@ -170,7 +171,7 @@ func speaker(to io.Writer) (say func(w word), flush func()) {
 func (p plan) share(
 	ctx context.Context, name string, callers []func(w *worker, ctx context.Context), say func(word),
 ) {
-	l, err := config.Open(ctx, p.URL, locker.TTL(ttl))
+	l, err := config.Open(ctx, p.audited(name), locker.TTL(ttl))
 	if err != nil {
 		panic(err) // only a mistake in the URL
 	}
