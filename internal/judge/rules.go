@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/golocker/locker/middleware/audit"
@@ -30,6 +31,12 @@ const (
 	Promptness Rule = "PROMPT"
 )
 
+// The rules of remarks.
+const (
+	WentOn Rule = "WENT ON"
+	Stores Rule = "STORES"
+)
+
 // Titles say what each rule finds.
 var Titles = map[Rule]string{
 	Exclusion:  "two held the lock at once",
@@ -45,6 +52,8 @@ var Titles = map[Rule]string{
 	Late:       "a loss was told late",
 	Contrary:   "the store released a lock that it had called lost",
 	Promptness: "a call returned late",
+	WentOn:     "a holder went on after it was told of its loss",
+	Stores:     "a key was locked in several stores, which do not exclude each other",
 }
 
 // Finding says where a promise was broken.
@@ -67,6 +76,9 @@ type Options struct {
 	Slack time.Duration
 	// Prompt is how much later than its deadline a call may return. If it is 0, this is not checked.
 	Prompt time.Duration
+
+	// Remark is called for what breaks no promise of a lock, and may be the cause of an incident. It may be nil.
+	Remark func(Finding)
 }
 
 // maxFound is how many findings of a rule are kept for each key.
@@ -90,16 +102,33 @@ func (l *Logs) Judge(o Options, found func(Finding)) (holds int, err error) {
 				names[k] = e.name()
 			}
 		}
+		report := func(c *checker) {
+			for _, f := range c.found {
+				switch remark := f.Rule == WentOn || f.Rule == Stores; {
+				case !remark:
+					found(f)
+				case o.Remark != nil:
+					o.Remark(f)
+				}
+			}
+		}
+		stores := &checker{logs: l, kept: map[Rule][]int{}}
+		inStores := map[string][]Entry{} // the first acquisition in each, by the id of the key
 		keys := slices.SortedFunc(maps.Keys(byKey), func(a, b key) int {
 			return cmp.Or(cmp.Compare(a.store, b.store), cmp.Compare(names[a], names[b]))
 		})
 		for _, k := range keys {
 			c := &checker{logs: l, Options: o, name: names[k], kept: map[Rule][]int{}}
 			holds += c.key(byKey[k])
-			for _, f := range c.found {
-				found(f)
+			report(c)
+			if i := slices.IndexFunc(byKey[k], func(e Entry) bool { return e.Outcome == audit.OK && e.Fence > 0 }); i >= 0 {
+				inStores[k.id] = append(inStores[k.id], byKey[k][i])
 			}
 		}
+		for _, id := range slices.Sorted(maps.Keys(inStores)) {
+			stores.stores(inStores[id])
+		}
+		report(stores)
 	}
 	return holds, nil
 }
@@ -169,6 +198,19 @@ func bySlot(hs []*Hold) (all [][]*Hold) {
 		all = append(all, slots[n])
 	}
 	return all
+}
+
+// stores remarks on a key that was locked in several stores. The lines show the first lock in each.
+func (c *checker) stores(of []Entry) {
+	if len(of) == 1 {
+		return
+	}
+	c.name = of[0].name()
+	var where []string
+	for _, e := range of {
+		where = append(where, fmt.Sprintf("%s by %s", e.Store, c.logs.Who(e)))
+	}
+	c.keep(Stores, of, "it was locked in %s", strings.Join(where, "; and in "))
 }
 
 // add adds a finding about two holds, or about one.
@@ -399,6 +441,9 @@ func (c *checker) losses(hs []*Hold) {
 		}
 		if late := h.Ended - h.told; c.Clocks && h.Ended != Never && late > c.Slack+c.ClockError {
 			c.add(Late, of, "%s, and was told %v after its end that it was over", c.say(h), late)
+		}
+		if h.Unlock != Never && h.Unlock-h.Ended > c.Slack {
+			c.add(WentOn, of, "%s, was told that it was gone, and called Unlock %v later", c.say(h), h.Unlock-h.Ended)
 		}
 	}
 }

@@ -33,6 +33,26 @@ func judged(t testing.TB, l *Logs, o Options) (rules []string, found []Finding) 
 	return rules, found
 }
 
+// What breaks no promise of a lock may be the cause of an incident.
+func TestRemarks(t *testing.T) {
+	for name, c := range map[string]played.Case{
+		"a holder that does not stop": {Lines: []string{"0-2 a lock 7 until 20", "20 a done", "22-23 a unlock notheld"},
+			Rules: []string{WentOn}},
+		"a holder that stops":       {Lines: []string{"0-2 a lock 7 until 20", "20 a done", "20-21 a unlock notheld"}},
+		"a holder that is not lost": {Lines: []string{"0-2 a lock 7 until 20", "10-11 a unlock"}},
+		"two stores": {Lines: []string{"0-2 a lock 7 until 20", "3-5 b lock 8 until 30 store r",
+			"3-5 c lock 8 until 30 store r key j"}, Rules: []string{Stores}},
+		"two stores of two keys": {Lines: []string{"0-2 a lock 7 until 20", "3-5 b lock 8 until 30 store r key j"}},
+	} {
+		o, remarks := exact, []string(nil)
+		o.Slack = time.Millisecond
+		o.Remark = func(f Finding) { remarks = append(remarks, f.Rule) }
+		if rules, found := judged(t, read(t, c.Lines...), o); len(rules) > 0 || !slices.Equal(remarks, c.Rules) {
+			t.Errorf("%s: %q, %v", name, remarks, found)
+		}
+	}
+}
+
 var exact = Options{Clocks: true, Prompt: time.Millisecond}
 
 // Logs with one fault break the rule that forbids it.

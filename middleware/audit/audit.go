@@ -360,6 +360,13 @@ func (h *hold) Unlock(ctx context.Context) error {
 	defer h.of.log.call()()
 	asked := time.Now()
 	err := h.Lease.Unlock(ctx)
-	h.write(ctx, Released, false, asked, err)
+	told := err
+	if err == nil && several.Undoes(ctx) { // whatever the store has said
+		told = errUndone
+	}
+	h.write(ctx, Released, false, asked, told)
 	return err
 }
+
+var errUndone = fmt.Errorf("%w: the call has not got all that it wanted, so this is released in the background",
+	locker.ErrUnavailable)

@@ -228,6 +228,37 @@ func TestKindsAreTold(t *testing.T) {
 	})
 }
 
+// What a call gives back because it has not got everything may have ended before, and another may have it: the line does
+// not say that the store has released it.
+func TestAnUndoneLockIsNotSaidToBeReleased(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		f := newFile()
+		log := audit.New(f)
+		client := locker.NewClient(memory.NewBackend())
+		other, _ := client.TryLock(t.Context(), "b")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		opaque := locker.Wrap(struct{ locker.Locker }{client}, log.Middleware("store"))
+		if _, err := locker.LockAll(ctx, opaque, []string{"a", "b"}); err == nil {
+			t.Fatal("b is held")
+		}
+		_ = other.Unlock(t.Context())
+		_ = client.Close()
+		_ = log.Close()
+		released := 0
+		for _, line := range f.lines(t) {
+			if line.Event == audit.Released {
+				if released++; line.Outcome != audit.Unknown {
+					t.Errorf("%+v", line)
+				}
+			}
+		}
+		if released == 0 {
+			t.Error("nothing was undone")
+		}
+	})
+}
+
 // Around a semaphore, the middleware does not say that a key has one holder.
 func TestPermitsAreNoLocksAroundASemaphore(t *testing.T) {
 	f := newFile()

@@ -42,6 +42,9 @@ two of the machines. If they differ by more, what judge finds may be wrong.
 What may have happened where lines are missing is not judged, nor what a process has done after its last line, unless
 that says that the log is complete. Locks of different stores are not compared.
 
+Remarks are about what breaks no promise of a lock, and may be the cause: a holder that went on after it was told of its
+loss, and a key that is locked in several stores.
+
 Files may be larger than the memory. The lines of one key have to fit into it.
 
 It exits with 0 if it has found nothing, with 1 if a promise was broken, and with 2 if there was nothing to judge.`,
@@ -69,6 +72,7 @@ It exits with 0 if it has found nothing, with 1 if a promise was broken, and wit
 // judgeJSON is the output of judge.
 type judgeJSON struct {
 	Findings   []findingJSON `json:"findings"`
+	Remarks    []findingJSON `json:"remarks"`
 	Holds      int           `json:"holds"`
 	Lines      int           `json:"lines"`
 	Processes  int           `json:"processes"`
@@ -102,9 +106,13 @@ func (a *app) judge(files []string, o judge.Options, oneStore bool) error {
 		return exit.With(exitNotJudged, err, "")
 	}
 	progress.show("judging")
-	found, more := []findingJSON{}, 0
+	found, remarks, more := []findingJSON{}, []findingJSON{}, 0
+	shown := func(f judge.Finding) findingJSON {
+		return findingJSON{f.Rule, judge.Titles[f.Rule], f.Text, f.Entries, f.More}
+	}
+	o.Remark = func(f judge.Finding) { remarks = append(remarks, shown(f)) }
 	holds, err := logs.Judge(o, func(f judge.Finding) {
-		found, more = append(found, findingJSON{f.Rule, judge.Titles[f.Rule], f.Text, f.Entries, f.More}), more+f.More
+		found, more = append(found, shown(f)), more+f.More
 	})
 	progress.done()
 	if err != nil {
@@ -113,7 +121,7 @@ func (a *app) judge(files []string, o judge.Options, oneStore bool) error {
 	gaps, open := logs.Gaps()
 	if a.json {
 		v := judgeJSON{
-			found, holds, logs.Lines, logs.Processes(), logs.Stores(), gaps, open, logs.Unreadable, logs.Newer, nil,
+			found, remarks, holds, logs.Lines, logs.Processes(), logs.Stores(), gaps, open, logs.Unreadable, logs.Newer, nil,
 		}
 		if o.Clocks {
 			text := o.ClockError.String()
@@ -121,7 +129,8 @@ func (a *app) judge(files []string, o judge.Options, oneStore bool) error {
 		}
 		err = a.printJSON(v)
 	} else {
-		a.printFindings(found)
+		a.printFindings(found, a.style(a.stdout).bad)
+		a.printFindings(remarks, a.style(a.stdout).warn)
 	}
 	switch {
 	case err != nil:
@@ -130,26 +139,7 @@ func (a *app) judge(files []string, o judge.Options, oneStore bool) error {
 		return exit.With(exitNotJudged, errors.New("no lock was acquired in these logs: there is nothing to judge"), "")
 	}
 	if !a.json && !a.quiet {
-		fmt.Fprintf(a.stdout, "%d findings; %d holds were judged, of %d processes, in %d lines\n", len(found)+more, holds,
-			logs.Processes(), logs.Lines)
-	}
-	stores := strings.Join(logs.Stores(), ", ")
-	for _, n := range []struct {
-		count int
-		text  string
-	}{
-		{gaps, "times lines are missing: what happened there was not judged"},
-		{open, "logs have no end, because a process goes on or was killed: what came after it was not judged"},
-		{logs.Unreadable, "lines could not be read"},
-		{logs.Newer, "lines are of a newer version of locker, and were not read"},
-		{len(logs.Stores()) - 1, "further stores, which were not compared: " + stores + ": if they are one, use --one-store"},
-	} {
-		if n.count > 0 {
-			a.note("%d %s", n.count, n.text)
-		}
-	}
-	if !o.Clocks && logs.Processes() > 1 {
-		a.note("processes were not compared by their clocks: use --clock-error")
+		a.printScope(logs, o, len(found)+more, holds)
 	}
 	if len(found) > 0 {
 		return &exit.Error{Code: exitBroken}
@@ -157,11 +147,37 @@ func (a *app) judge(files []string, o judge.Options, oneStore bool) error {
 	return nil
 }
 
+// printScope prints how much was judged, and what was not. It belongs to the result: nothing found in what is not there
+// says nothing.
+func (a *app) printScope(logs *judge.Logs, o judge.Options, found, holds int) {
+	fmt.Fprintf(a.stdout, "%d findings; %d holds were judged, of %d processes, in %d lines\n", found, holds,
+		logs.Processes(), logs.Lines)
+	gaps, open := logs.Gaps()
+	stores := logs.Stores()
+	for _, n := range []struct {
+		count int
+		text  string
+	}{
+		{gaps, "times, lines are missing. What happened there was not judged"},
+		{open, "logs have no end: a process goes on or was killed. What came after the last line was not judged"},
+		{logs.Unreadable, "lines could not be read"},
+		{logs.Newer, "lines are of a newer version of locker, and were not read"},
+		{len(stores) - 1, "further stores. Locks of different stores were not compared: " + strings.Join(stores, ", ") +
+			". If these are names of one store and one prefix, use --one-store"},
+	} {
+		if n.count > 0 {
+			fmt.Fprintf(a.stdout, "%d %s\n", n.count, n.text)
+		}
+	}
+	if !o.Clocks && logs.Processes() > 1 {
+		fmt.Fprintln(a.stdout, "Processes were not compared by their clocks: use --clock-error, with 0s for one machine")
+	}
+}
+
 // printFindings prints findings for people: what, who, when, and the lines that show it.
-func (a *app) printFindings(found []findingJSON) {
-	s := a.style(a.stdout)
+func (a *app) printFindings(found []findingJSON, title func(string) string) {
 	for _, f := range found {
-		fmt.Fprintf(a.stdout, "%s (%s)\n  %s\n", s.bad(f.Title), f.Rule, f.Text)
+		fmt.Fprintf(a.stdout, "%s (%s)\n  %s\n", title(f.Title), f.Rule, f.Text)
 		for _, e := range f.Lines {
 			what := strings.Join(strings.Fields(fmt.Sprint(e.Event, " ", e.Outcome, " ", e.Reason)), ", ")
 			fmt.Fprintf(a.stdout, "  %s %s:%d %s\n", e.Answered.UTC().Format(time.RFC3339Nano), e.File, e.Number, what)

@@ -30,9 +30,9 @@ type Log struct {
 //
 // Each client has a log of its own. Its lines are about its last lease, or "of a7", the one with that grant. More words
 // of lock are those of [audit.Line]: "handed", "kind shared", "grant g", "tokens 3 from 5", "limit 2 slot 1", "key j",
-// "upgrades a7". "9 a missing" leaves a line out, "9 a drop" says that one was dropped, and "9 a killed" leaves out the
-// end of the log, which is an hour later unless "9 a closes". "9 a sleeps 50" stops its monotonic clock for 50 ms: the
-// times of its lines are by that.
+// "store r", "upgrades a7". "9 a missing" leaves a line out, "9 a drop" says that one was dropped, and "9 a killed"
+// leaves out the end of the log, which is an hour later unless "9 a closes". "9 a sleeps 50" stops its monotonic clock
+// for 50 ms: the times of its lines are by that.
 func Play(t testing.TB, lines ...string) (logs []Log) {
 	t.Helper()
 	clients := map[string]*client{}
@@ -157,6 +157,9 @@ func (c *client) play(f []string) {
 		}
 		if key := after(f, "key"); key != "" {
 			l.Key = key
+		}
+		if store := after(f, "store"); store != "" {
+			l.Store = store
 		}
 		if first := n("from"); first > 0 {
 			l.First, l.Event = uint64(first), audit.HandedOver
