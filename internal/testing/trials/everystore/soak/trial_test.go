@@ -302,7 +302,8 @@ func (tr *trial) verdict() {
 	if len(wrong) > shown {
 		tr.Errorf("and %d more", len(wrong)-shown)
 	}
-	for _, f := range tr.judgeLogs() {
+	found := tr.judgeLogs()
+	for _, f := range found[:min(shown, len(found))] {
 		tr.Errorf("audit logs: %v, and %d more of this kind, of this key", f, f.More)
 		for _, e := range f.Entries {
 			tr.Logf("%+v", e)
