@@ -98,10 +98,11 @@ func fill(b *strings.Builder, first, next, text string, width int) {
 func cut(line string, columns int) string {
 	var b strings.Builder
 	used, escape, fits := 0, false, -1 // fits is how much of b there is room for if dots follow
+	end := "…"
 	for _, r := range line {
 		switch {
 		case r == '\x1b':
-			escape = true
+			escape, end = true, "…\x1b[0m"
 		case escape:
 			escape = r != 'm'
 		default:
@@ -115,7 +116,7 @@ func cut(line string, columns int) string {
 	if columns == 0 || used <= columns {
 		return line
 	}
-	return b.String()[:fits] + "…\x1b[0m"
+	return b.String()[:fits] + end
 }
 
 // wide returns how many columns a character takes, or may take: labels are texts of any language.

@@ -46,9 +46,9 @@ listing is in it. One that is acquired or released meanwhile may be.
 The kinds are:
 
   lock          a plain lock
-  permit 2      a permit of a semaphore, by its number; or how many, of one label
-  slot          one of the 64 slots of a key for readers and writers; or how many, of
-                one label. A reader has one, and a writer all
+  permit 2      a permit of a semaphore, by its number; or how many, of a label
+  slot          one of the 64 slots of a key for readers and writers; or how
+                many, of a label. A reader has one, and a writer all
   first waiter  who waits at the front for permits, or for readers and a writer
   tick          what locker run --tick keeps
 
@@ -73,6 +73,9 @@ exits with 69, or another code that says why.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				of.prefix = args[0]
+				if _, err := time.ParseDuration(of.prefix); err == nil && of.waiting {
+					return exit.Usagef("--waiting takes no time, and %[1]q would be the prefix: use --held-for %[1]s", of.prefix)
+				}
 			}
 			if of.heldFor < 0 {
 				return exit.Usagef("--held-for %v is negative", of.heldFor)
@@ -116,7 +119,10 @@ func (a *app) ls(ctx context.Context, of listing) error {
 	case err != nil:
 		return err
 	case of.heldFor == 0 && !of.waiting:
-		if t.n == 0 {
+		switch {
+		case t.n == 0 && of.prefix != "":
+			a.note("no lock is held whose key begins with %q", of.prefix)
+		case t.n == 0:
 			a.note("no lock is held")
 		}
 		return nil
@@ -371,7 +377,7 @@ func aligned(rows [][]string, width int) []string {
 	lines := make([]string, len(rows))
 	for i, row := range rows {
 		for n, cell := range row {
-			cell = strings.TrimSuffix(cut(cell, widths[n]), "\x1b[0m")
+			cell = cut(cell, widths[n])
 			lines[i] += cell + strings.Repeat(" ", widths[n]-length(cell)+2)
 		}
 		lines[i] = cut(strings.TrimRight(lines[i], " "), width)

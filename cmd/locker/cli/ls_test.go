@@ -82,6 +82,11 @@ func TestLsIsAProbe(t *testing.T) {
 	code, out, stderr := call(env, "ls", "--held-for", "10m")
 	assert.Zero(t, code, stderr)
 	assert.Empty(t, out+stderr)
+	_, _, stderr = call(env, "ls", "kk")
+	assert.Contains(t, stderr, `no lock is held whose key begins with "kk"`)
+	code, _, stderr = call(env, "ls", "--waiting", "1m") // would never find anything
+	assert.Equal(t, exit.Usage, code)
+	assert.Contains(t, stderr, "use --held-for 1m")
 	eventually(t, "it is old enough", func() bool {
 		code, out, _ = call(env, "ls", "--held-for", "10ms")
 		return code == exitFound && strings.Contains(out, "k")
