@@ -171,7 +171,7 @@ func rollout(t *testing.T, leaderLast, killed bool) (changes int, without time.D
 	return changes, without
 }
 
-// What a rollout of three candidates costs, on 400 of them: docs/deploys.md has the figures, which -v prints.
+// What a rollout of three candidates costs, on 400 of them: docs/replacing.md has the figures, which -v prints.
 func TestRolloutOfThree(t *testing.T) {
 	for _, leaderLast := range []bool{false, true} {
 		for _, killed := range []bool{false, true} {
