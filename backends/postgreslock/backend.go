@@ -16,7 +16,6 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backend/cleanup"
-	"github.com/golocker/locker/inspect"
 )
 
 // store is the store of locks behind a Client of [New]. It implements backend.Backend, backend.Queuer,
@@ -116,8 +115,10 @@ func (b *store) name(key string) []byte {
 
 // attempt is the answer to a request for a lock.
 type attempt struct {
-	fence uint64 // 0: refused
-	held  locker.HeldError
+	fence   uint64 // 0: refused
+	held    locker.HeldError
+	permits []int
+	gone    bool // the lock that is to be upgraded is not held
 }
 
 func readAttempt(row pgx.Row) (a attempt, err error) {
@@ -147,16 +148,30 @@ func (b *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant
 	}
 	defer b.calls.Done()
 	name := b.name(req.Key)
-	a, err := request(ctx, b, readAttempt, b.sql.acquire,
-		name, req.Token, req.Label, microseconds(req.TTL), "", "")
+	a, err := b.ask(ctx, &req, name, "")
 	switch {
 	case err != nil:
 		b.undo(name, req.Token, "", req.TTL, err)
 		return backend.Grant{}, unavailable(err)
+	case a.gone:
+		return backend.Grant{}, locker.ErrNotHeld
 	case a.fence == 0:
 		return backend.Grant{}, &a.held
 	}
-	return backend.Grant{Fence: a.fence, Fences: req.Fences}, nil
+	return a.granted(&req, req.Fences), nil
+}
+
+// ask makes one request for what req wants. With a ticket, it gets a place in the queue if it is refused.
+func (b *store) ask(ctx context.Context, req *backend.Request, name []byte, ticket string) (attempt, error) {
+	if req.Group != nil {
+		return b.askForEntry(ctx, req, name, ticket)
+	}
+	return request(ctx, b, readAttempt, b.sql.acquire,
+		name, req.Token, req.Label, microseconds(req.TTL), ticket, b.channel)
+}
+
+func (a *attempt) granted(req *backend.Request, fences int) backend.Grant {
+	return backend.Grant{Fence: a.fence, Fences: fences, Permits: a.permits, Private: privateOf(req)}
 }
 
 // Extend implements [backend.Backend].
@@ -165,7 +180,11 @@ func (b *store) Extend(ctx context.Context, req backend.Request) error {
 		return err
 	}
 	defer b.calls.Done()
-	was, err := b.extensions.do(&change{
+	extend := b.extensions.do
+	if shares(&req) {
+		extend = b.share
+	}
+	was, err := extend(&change{
 		ctx: ctx, name: b.name(req.Key), token: req.Token, ttl: microseconds(req.TTL), asks: req.Wanted != nil,
 	})
 	if err != nil {
@@ -182,7 +201,7 @@ func (b *store) Extend(ctx context.Context, req backend.Request) error {
 func (b *store) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true,
-		AnswersWanted: true, Some: true,
+		AnswersWanted: true, Some: true, Groups: true, Kinds: true,
 	}
 }
 
@@ -305,66 +324,6 @@ func (b *store) AcquireMany(
 		}
 	}
 	return grants, nil
-}
-
-// inspection reads a row of the columns that the functions inspect and force_release have in common.
-func inspection(row pgx.Row, before ...any) (inspect.Inspection, error) {
-	var owner, label *string
-	var remaining, held, fence, waiting *int64
-	if err := row.Scan(append(before, &owner, &label, &remaining, &held, &fence, &waiting)...); err != nil {
-		return inspect.Inspection{State: inspect.Unknown}, err
-	}
-	i := inspect.Inspection{State: inspect.Free, Fence: uint64(*fence), Waiting: int(*waiting)}
-	if owner == nil {
-		return i, nil
-	}
-	i.State, i.Owner, i.Label = inspect.Held, *owner, *label
-	i.Remaining = time.Duration(*remaining) * time.Microsecond
-	i.Held = max(0, time.Duration(*held)*time.Microsecond)
-	if i.Owner == "" {
-		i.State = inspect.Kept
-	}
-	return i, nil
-}
-
-// Inspect implements [inspect.Inspector].
-func (b *store) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
-	unknown := inspect.Inspection{State: inspect.Unknown}
-	if err := b.enter(); err != nil {
-		return unknown, err
-	}
-	defer b.calls.Done()
-	read := func(row pgx.Row) (inspect.Inspection, error) { return inspection(row) }
-	i, err := request(ctx, b, read, b.sql.inspect, b.name(key))
-	if err != nil {
-		return unknown, unavailable(err)
-	}
-	return i, nil
-}
-
-// ForceRelease implements [inspect.Inspector].
-func (b *store) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
-	unknown := inspect.Inspection{State: inspect.Unknown}
-	if err := b.enter(); err != nil {
-		return unknown, err
-	}
-	defer b.calls.Done()
-	type answer struct {
-		inspect.Inspection
-		done bool
-	}
-	read := func(row pgx.Row) (a answer, err error) {
-		a.Inspection, err = inspection(row, &a.done)
-		return a, err
-	}
-	a, err := request(ctx, b, read, b.sql.forceRelease, b.name(key), owner)
-	switch {
-	case err != nil:
-		return unknown, unavailable(err)
-	case !a.done:
-		return a.Inspection, locker.ErrNotHeld
-	}
-	return a.Inspection, nil
 }
 
 // RaiseFences implements [inspect.FenceRaiser], for the locks of the schema. It waits until the grants that are under

@@ -10,10 +10,12 @@ import (
 	"github.com/golocker/locker/internal/testing/pgtest"
 )
 
-// leftSQL lists what locks and waiters with a prefix have left, except the rows of locks that have expired: they are
+// leftSQL lists what locks, groups and waiters with a prefix have left, except the rows that have expired: they are
 // swept later.
 const leftSQL = `
 SELECT 'lock ' || encode(name, 'escape') FROM locker.locks
+WHERE starts_with(encode(name, 'escape'), $1) AND expires > clock_timestamp() UNION ALL
+SELECT 'entry ' || encode(name, 'escape') FROM locker.entries
 WHERE starts_with(encode(name, 'escape'), $1) AND expires > clock_timestamp() UNION ALL
 SELECT 'waiter ' || encode(name, 'escape') FROM locker.waiters WHERE starts_with(encode(name, 'escape'), $1)`
 
@@ -47,6 +49,7 @@ func TestOneServer(t *testing.T) {
 		"PgBouncer":                 testPgBouncer,
 		"RoundTrips":                testRoundTrips,
 		"FreePermit":                testFreePermit,
+		"Groups":                    testGroups,
 		"StepsAtTheSameTime":        testStepsAtTheSameTime,
 		"WaitsForTheDisk":           testWaitsForTheDisk,
 		"RefusedRelease":            testRefusedRelease,
@@ -88,7 +91,9 @@ func testConformance(t *testing.T, shared *pgtest.Server) {
 					return postgreslock.NewBackend(pool(t, relay.URL("postgres")), postgreslock.Prefix(prefix))
 				},
 				Delete: func(key string) {
-					run(t, direct, "DELETE FROM locker.locks WHERE name = $1", []byte(prefix+key))
+					for _, table := range []string{"locks", "entries"} {
+						run(t, direct, "DELETE FROM locker."+table+" WHERE name = $1", []byte(prefix+key))
+					}
 				},
 				Hang:         relay.Hang,
 				Down:         relay.Down,

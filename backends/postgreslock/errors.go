@@ -36,6 +36,9 @@ const readOnly = "if this server is a standby, name the primary; else switch off
 
 const noRight = "42501"
 
+// apart is the code for programs that make a lock of each place of a group.
+const apart = "LKAPT"
+
 const encodings = "set client_encoding of the user to UTF8 or remove it"
 
 const oldSchema = "the tables of the locks are missing or old: run locker migrate, or call postgreslock.Migrate"
@@ -81,6 +84,9 @@ func unavailable(err error) error {
 	}
 	if errors.Is(err, locker.ErrInvalid) {
 		return err
+	}
+	if code(err) == apart {
+		return fmt.Errorf("%w: %w", locker.ErrForeignKey, err)
 	}
 	if advice := advice[code(err)]; advice != "" {
 		return fmt.Errorf("%w: %w: %s", locker.ErrUnavailable, err, advice)

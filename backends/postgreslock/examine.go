@@ -39,7 +39,8 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
 
 // functions are those that programs call.
 var functions = []string{
-	"acquire", "acquire_some", "extend", "extend_some", "release", "release_some", "undo", "verify", "in_tx", "inspect",
+	"acquire", "acquire_some", "acquire_entry", "extend", "extend_some", "share", "release", "release_some", "undo",
+	"verify", "in_tx", "inspect_all",
 }
 
 // Examine implements [inspect.Examiner].

@@ -34,7 +34,9 @@ func (b *store) List(ctx context.Context, prefix string) iter.Seq2[inspect.Liste
 	return func(yield func(inspect.Listed, error) bool) {
 		from := []byte(b.prefix + prefix)
 		from = from[:min(maxName, len(from))] // longer names are cut there
-		for end := after(from); ; {
+		first := from
+		end := after(from)
+		for {
 			at := time.Now()
 			r, err := b.list(ctx, from, end)
 			if err != nil {
@@ -43,7 +45,7 @@ func (b *store) List(ctx context.Context, prefix string) iter.Seq2[inspect.Liste
 			}
 			for i, name := range r.names {
 				l := inspect.Listed{
-					Key: strings.TrimPrefix(string(name[:min(maxName, len(name))]), b.prefix), Cut: len(name) > maxName, At: at,
+					Key: b.keyOf(name), Cut: len(name) > maxName, At: at,
 					Inspection: inspect.Inspection{
 						State: inspect.Held, Owner: r.owners[i], Label: r.labels[i], Fence: uint64(r.fences[i]),
 						Remaining: time.Duration(r.remaining[i]) * time.Microsecond,
@@ -58,11 +60,40 @@ func (b *store) List(ctx context.Context, prefix string) iter.Seq2[inspect.Liste
 				}
 			}
 			if r.last == nil {
-				return
+				break
 			}
 			from = append(bytes.Clone(r.last), 0)
 		}
+		b.listGroups(ctx, first, end, yield)
 	}
+}
+
+// listGroups yields the groups, and asks for each of them.
+func (b *store) listGroups(ctx context.Context, from, end []byte, yield func(inspect.Listed, error) bool) {
+	for {
+		names, err := b.groups(ctx, from, end)
+		for _, name := range names {
+			l := inspect.Listed{Key: b.keyOf(name), Cut: len(name) > maxName, At: time.Now()}
+			if l.Inspection, err = b.inspect(ctx, name); err != nil {
+				break
+			}
+			if l.State != inspect.Free && !yield(l, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(inspect.Listed{}, err)
+		}
+		if err != nil || len(names) < page {
+			return
+		}
+		from = append(bytes.Clone(names[page-1]), 0)
+	}
+}
+
+// keyOf returns the key of a lock, or the beginning of a long one.
+func (b *store) keyOf(name []byte) string {
+	return strings.TrimPrefix(string(name[:min(maxName, len(name))]), b.prefix)
 }
 
 func (b *store) list(ctx context.Context, from, end []byte) (rows, error) {
@@ -72,6 +103,16 @@ func (b *store) list(ctx context.Context, from, end []byte) (rows, error) {
 	defer b.calls.Done()
 	r, err := request(ctx, b, readRows, b.sql.list, from, end, page)
 	return r, unavailable(err)
+}
+
+func (b *store) groups(ctx context.Context, from, end []byte) (names [][]byte, err error) {
+	if err := b.enter(); err != nil { // as list does
+		return nil, err
+	}
+	defer b.calls.Done()
+	read := func(row pgx.Row) (names [][]byte, err error) { return names, row.Scan(&names) }
+	names, err = request(ctx, b, read, b.sql.listGroups, from, end, page)
+	return names, unavailable(err)
 }
 
 // after returns the first name that is greater than all that begin with prefix, or nil if there is none.

@@ -92,7 +92,8 @@ func New(pool *pgxpool.Pool, opts ...Option) *locker.Client {
 // statements are the requests, for one schema.
 type statements struct {
 	acquire, acquireSome, extend, extendSome, release, releaseSome, undo, verify string
-	inTx, inspect, list, forceRelease, raiseTokens                               string
+	inTx, inspect, list, listGroups, force, raiseTokens                          string
+	acquireEntry, share                                                          string
 }
 
 func newStatements(schema string) statements {
@@ -102,17 +103,21 @@ func newStatements(schema string) statements {
 		acquire: call("acquire($1::bytea, $2::text, $3::text, $4::bigint, $5::text, $6::text, " + known + ")"),
 		acquireSome: call("acquire_some($1::bytea[], $2::text[], $3::text, $4::bigint, $5::int, $6::bytea[], " +
 			"$7::boolean, " + known + ", $8::int)"),
-		extend:       call("extend($1::bytea, $2::text, $3::bigint, $4::boolean)"),
-		extendSome:   call("extend_some($1::bytea[], $2::text[], $3::bigint[], $4::boolean[])"),
-		release:      call("release($1::bytea, $2::text, $3::bigint)"),
-		releaseSome:  call("release_some($1::bytea[], $2::text[])"),
-		undo:         call("undo($1::bytea, $2::text, $3::text, $4::bigint)"),
-		verify:       call("verify($1::bytea, $2::text, $3::bigint)"),
-		inTx:         call("in_tx($1::bytea, $2::text, $3::bigint, $4::bigint)"),
-		inspect:      call("inspect($1::bytea)"),
-		list:         call("list($1::bytea, $2::bytea, $3)"),
-		forceRelease: call("force_release($1::bytea, $2::text)"),
-		raiseTokens:  call("raise_tokens($1::bigint)"),
+		acquireEntry: call("acquire_entry($1::bytea, $2::text, $3::text, $4::bigint, $5::text, $6::text, " + known +
+			", $7::int, $8::int, $9::int, $10::text, $11::bytea[])"),
+		share:       call("share($1::bytea, $2::text, $3::bigint, $4::boolean)"),
+		extend:      call("extend($1::bytea, $2::text, $3::bigint, $4::boolean)"),
+		extendSome:  call("extend_some($1::bytea[], $2::text[], $3::bigint[], $4::boolean[])"),
+		release:     call("release($1::bytea, $2::text, $3::bigint)"),
+		releaseSome: call("release_some($1::bytea[], $2::text[])"),
+		undo:        call("undo($1::bytea, $2::text, $3::text, $4::bigint)"),
+		verify:      call("verify($1::bytea, $2::text, $3::bigint)"),
+		inTx:        call("in_tx($1::bytea, $2::text, $3::bigint, $4::bigint)"),
+		inspect:     call("inspect_all($1::bytea)"),
+		list:        call("list($1::bytea, $2::bytea, $3)"),
+		listGroups:  call("list_groups($1::bytea, $2::bytea, $3)"),
+		force:       call("force($1::bytea, $2::text)"),
+		raiseTokens: call("raise_tokens($1::bigint)"),
 	}
 }
 

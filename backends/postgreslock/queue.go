@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
 )
 
@@ -26,15 +27,14 @@ const (
 type waiter struct {
 	b      *store
 	ctx    context.Context
-	req    backend.Request
+	req    backend.Request // with the token of the next attempt
 	wait   backend.Wait
 	name   []byte
 	ticket string    // names the place in the queue
 	news   chan bool // has a value, false, if the call should ask
 
-	token string // of the next attempt
-	asked bool   // there may be a place in the queue
-	last  error  // of the last request with token
+	asked bool  // there may be a place in the queue
+	last  error // of the last request with the token
 }
 
 // Queue implements [backend.Queuer]. Waiters are served in the order of their arrival.
@@ -46,13 +46,12 @@ func (b *store) Queue(ctx context.Context, req backend.Request, wait backend.Wai
 	wait.EndWith(b.open.Done())
 	w := &waiter{
 		b: b, ctx: ctx, req: req, wait: wait, name: b.name(req.Key), ticket: backend.NewToken(), news: make(chan bool, 1),
-		token: req.Token,
 	}
 	w.hear()
 	defer w.deaf()
 	g, err := w.run()
 	if err != nil && w.asked {
-		b.undo(w.name, w.token, w.ticket, req.TTL, w.last)
+		b.undo(w.name, w.req.Token, w.ticket, req.TTL, w.last)
 	}
 	return g, err
 }
@@ -61,14 +60,17 @@ func (b *store) Queue(ctx context.Context, req backend.Request, wait backend.Wai
 func (w *waiter) run() (backend.Grant, error) {
 	for {
 		sent := time.Now()
-		a, err := request(w.ctx, w.b, readAttempt, w.b.sql.acquire,
-			w.name, w.token, w.req.Label, microseconds(w.req.TTL), w.ticket, w.b.channel)
+		a, err := w.b.ask(w.ctx, &w.req, w.name, w.ticket)
 		w.last = err
 		w.asked = w.asked || unknown(err) || err == nil
 		var pause time.Duration
 		switch {
 		case err == nil && a.fence != 0:
-			return backend.Grant{Fence: a.fence, Fences: w.wait.Fences(), Sent: sent, Token: w.token}, nil
+			g := a.granted(&w.req, w.wait.Fences())
+			g.Sent, g.Token = sent, w.req.Token
+			return g, nil
+		case a.gone:
+			return backend.Grant{}, locker.ErrNotHeld
 		case err == nil:
 			w.b.listens()
 			w.wait.Held(&a.held)
@@ -82,8 +84,8 @@ func (w *waiter) run() (backend.Grant, error) {
 			return backend.Grant{}, err
 		}
 		if unknown(w.last) { // the next attempt needs a token that nobody undoes
-			w.b.undo(w.name, w.token, "", w.req.TTL, w.last)
-			w.token, w.last = backend.NewToken(), nil
+			w.b.undo(w.name, w.req.Token, "", w.req.TTL, w.last)
+			w.req.Token, w.last = backend.NewToken(), nil
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/backends/postgreslock"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/pgtest"
+	"github.com/golocker/locker/semaphore"
 )
 
 // unreleased is, in brief, how functions were before the first release: a grant had one token.
@@ -68,8 +69,8 @@ func testUnreleasedTables(t *testing.T, s *pgtest.Server) {
 	before := texts(t, veteran, acquire)[0]
 	applied, err := postgreslock.Migrate(t.Context(), admin, postgreslock.Schema("old"))
 	must(t, "Migrate", err)
-	if applied != 2 {
-		t.Errorf("got %d migrations of old tables, want two", applied)
+	if applied != 3 {
+		t.Errorf("got %d migrations of old tables, want three", applied)
 	}
 	if again := texts(t, veteran, acquire); len(again) != 1 || again[0] != before {
 		t.Errorf("got the token %v for a lock that was held during the migration, want %s", again, before)
@@ -90,6 +91,9 @@ func testUnreleasedTables(t *testing.T, s *pgtest.Server) {
 	if want := fmt.Sprint(lease.Fence() + 128); len(after) != 1 || after[0] != want {
 		t.Errorf("got the token %v for an old program, want %s", after, want)
 	}
+	must(t, "Extend", lease.Extend(t.Context()))
+	must(t, "Unlock", lease.Unlock(t.Context()))
+	lease = lock(t, semaphore.New(l, 1), "k") // with rights that the migration has given
 	must(t, "Extend", lease.Extend(t.Context()))
 	must(t, "Unlock", lease.Unlock(t.Context()))
 	for _, f := range l.Examine(t.Context()) {

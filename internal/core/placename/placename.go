@@ -43,6 +43,24 @@ func Parse(name string) (key, what string, ok bool) {
 	return key, what, known && Of(key, what) == name
 }
 
+// Apart returns the names of some locks that programs have which make a lock of each place of a group: those of the
+// gates, and of the first place. rw says that the group is one of readers and writers. Middleware may have put
+// something before or after all names. Apart returns none if it cannot tell.
+func Apart(group string, rw bool) (names []string) {
+	what, members := "permits", []string{"gate", "0"}
+	if rw {
+		what, members = "rw", []string{"rwgate", "rwintent", "rw0"}
+	}
+	at := max(strings.LastIndex(group, "#"+what), strings.LastIndex(group, "#:"+what)+1)
+	if at < 1 {
+		return nil
+	}
+	for _, member := range members {
+		names = append(names, group[:at+1]+member+group[at+1+len(what):])
+	}
+	return names
+}
+
 // Block is how many places a group has at most, beside its gates. A key with more has several groups.
 const Block = 64
 

@@ -1,6 +1,7 @@
 package placename
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -53,5 +54,27 @@ func TestNamesTellWhoseTheyAre(t *testing.T) {
 		if key, what, ok := Parse(name); ok {
 			t.Errorf("%q: seen %q of %q, want no place", name, what, key)
 		}
+	}
+}
+
+// The names of the locks that stand for places are told from that of the group, whatever is put before or after both.
+func TestApart(t *testing.T) {
+	for _, key := range []string{"k", "a{b}c", "}k", "{", "a#rw", "#permits", "{x}#rw"} {
+		for _, rw := range []bool{false, true} {
+			group, what := "permits", []string{"gate", "0"}
+			if rw {
+				group, what = "rw", []string{"rwgate", "rwintent", "rw0"}
+			}
+			var want []string
+			for _, w := range what {
+				want = append(want, "before:"+Of(key, w)+":after")
+			}
+			if got := Apart("before:"+Of(key, group)+":after", rw); !slices.Equal(got, want) {
+				t.Errorf("%q: got %q, want %q", key, got, want)
+			}
+		}
+	}
+	if got := Apart("k", false); got != nil {
+		t.Errorf("got %q of a name that is none of a group", got)
 	}
 }

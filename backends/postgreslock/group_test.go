@@ -1,0 +1,532 @@
+package postgreslock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/backends/postgreslock"
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/testing/pgtest"
+	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/rwlock"
+	"github.com/golocker/locker/semaphore"
+)
+
+// testGroups has the tests of groups.
+func testGroups(t *testing.T, s *pgtest.Server) {
+	for name, test := range map[string]func(*testing.T, *pgtest.Server){
+		"OneStep":             testGroupIsOneStep,
+		"Numbers":             testPermitsGoToTheFirst,
+		"Ends":                testPermitsEndByThemselves,
+		"Kinds":               testKindsHaveTheirTurn,
+		"AtTheSameTime":       testPermitsAtTheSameTime,
+		"ExtendBesideAGrant":  testExtensionBesideAGrant,
+		"ExtensionsInCircles": testExtensionsDoNotWaitForEachOther,
+		"AnswerIsLost":        testPermitWhoseAnswerIsLost,
+		"DeadWaiter":          testDeadWaiterForPermits,
+		"ManyWaiters":         testManyWaitersAreTold,
+		"InTx":                testPermitInATransaction,
+		"Apart":               testProgramsWithALockForEachPlace,
+		"Tools":               testToolsKnowGroups,
+		"Sweep":               testSweepOfGroups,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, s)
+		})
+	}
+}
+
+// group calls the functions about a group by their SQL.
+type group struct {
+	testing.TB
+	pool *pgxpool.Pool
+	name string
+}
+
+// asks asks for weight of n permits, with a ticket that is the token if waits, and returns the numbers: "{0,1}".
+func (g group) asks(token string, waits bool, n, weight int) string {
+	return g.asksFor(token, waits, backend.Group{N: n, Weight: weight})
+}
+
+func (g group) asksFor(token string, waits bool, want backend.Group) string {
+	g.Helper()
+	ticket := ""
+	if waits {
+		ticket = token
+	}
+	return texts(g, g.pool, "SELECT coalesce(CASE fence WHEN 0 THEN 'gone' ELSE numbers::text END, '') FROM "+
+		"locker.acquire_entry($1, $2, '', 60000000, $3, 'nobody', 3, $4, $5, $6, $7, '{}')",
+		[]byte(g.name), token, ticket, int(want.Kind), want.N, want.Weight, want.From)[0]
+}
+
+func (g group) does(call string, args ...any) string {
+	g.Helper()
+	args = append([]any{[]byte(g.name)}, args...)
+	return texts(g, g.pool, "SELECT coalesce(f::text, '') FROM locker."+call+" f", args...)[0]
+}
+
+func (g group) releases(token string) {
+	g.Helper()
+	if was := g.does("release($1, $2, 0)", token); was != "held" {
+		g.Errorf("release of %s: got %s, want held", token, was)
+	}
+}
+
+// turns returns the tickets of the waiters that have their turn.
+func (g group) turns(kind backend.Kind) string {
+	return strings.Join(texts(g, g.pool, "SELECT ticket FROM locker.turns($1, $2)", []byte(g.name), int(kind)), " ")
+}
+
+// ages makes the time of an owner end.
+func (g group) ages(token string) {
+	g.Helper()
+	run(g, g.pool, "UPDATE locker.entries SET expires = clock_timestamp() WHERE name = $1 AND token = $2",
+		[]byte(g.name), token)
+}
+
+func (g group) want(what, got, want string) {
+	g.Helper()
+	if got != want {
+		g.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+// Permits, readers and writers are one statement each to acquire, to extend and to release, however many they are.
+func testGroupIsOneStep(t *testing.T, s *pgtest.Server) {
+	l, count := counted(t, s.URL("postgres"))
+	sem, rw := semaphore.New(l, semaphore.MaxPermits), rwlock.New(l)
+	for name, of := range map[string]locker.Locker{
+		"a permit": sem, "all permits": sem.Weight(semaphore.MaxPermits), "a reader": rw.Shared(), "a writer": rw.Exclusive(),
+	} {
+		before := count.sent.Load()
+		lease := lock(t, of, "one step")
+		must(t, "Extend", lease.Extend(t.Context()))
+		must(t, "Unlock", lease.Unlock(t.Context()))
+		if n := count.sent.Load() - before; n != 3 {
+			t.Errorf("%s: got %d statements for an acquisition, an extension and a release, want 3", name, n)
+		}
+	}
+}
+
+// Permits have the lowest numbers that are free, and none beyond the limit of their caller. Those who wait get them in
+// order, up to the first that cannot have all that it wants, and nobody passes that one.
+func testPermitsGoToTheFirst(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "numbers"}
+	g.want("a", g.asks("a", false, 5, 2), "{0,1}")
+	g.want("b", g.asks("b", false, 5, 2), "{2,3}")
+	g.want("b, once more", g.asks("b", false, 5, 2), "{2,3}")
+	g.want("c, which wants more than is free", g.asks("c", true, 5, 3), "")
+	g.want("d, behind c", g.asks("d", true, 5, 1), "")
+	g.want("a newcomer", g.asks("e", false, 5, 1), "")
+	g.releases("a")
+	g.want("those who have their turn", g.turns(backend.Permit), "c")
+	g.want("d, beside c", g.asks("d", true, 5, 1), "")
+	g.want("c", g.asks("c", true, 5, 3), "{0,1,4}")
+	g.releases("b")
+	g.want("f, with a smaller limit", g.asks("f", true, 2, 1), "")
+	g.want("g, behind f", g.asks("g", true, 5, 1), "")
+	g.want("those who have their turn", g.turns(backend.Permit), "d")
+	g.want("d", g.asks("d", true, 5, 1), "{2}")
+	g.releases("c")
+	g.want("g before f", g.asks("g", true, 5, 1), "{1}")
+	g.want("f", g.asks("f", true, 2, 1), "{0}")
+	g.want("kept", g.does("release($1, $2, 60000000)", "f"), "held")
+	g.want("a newcomer beside what is kept", g.asks("h", false, 2, 1), "")
+	g.want("another one", g.asks("i", false, 5, 2), "{3,4}")
+	for token, want := range map[string]string{"d": "true", "i": "false"} {
+		var fences []int64
+		const tokens = "SELECT fence::text FROM locker.entries WHERE name = 'numbers' ORDER BY since"
+		for _, text := range texts(t, g.pool, tokens) {
+			f, _ := strconv.ParseInt(text, 10, 64)
+			fences = append(fences, f)
+		}
+		if !slices.IsSorted(fences) {
+			t.Errorf("tokens in the order of grants: got %v", fences)
+		}
+		run(t, g.pool, "INSERT INTO locker.waiters (name, ticket, channel, seen, kind, n, weight, upgrades) VALUES "+
+			"('numbers', 'three', '', clock_timestamp(), 0, 3, 1, '')")
+		g.want(token+" learns that others wait for permits below 3", strconv.FormatBool(
+			g.does("extend($1, $2, 60000000, true)", token) == "wanted"), want)
+		run(t, g.pool, "DELETE FROM locker.waiters WHERE name = 'numbers'")
+	}
+}
+
+// A place whose time is over is free for whoever looks next, and its owner has lost it.
+func testPermitsEndByThemselves(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "ends"}
+	g.want("a", g.asks("a", false, 3, 2), "{0,1}")
+	g.want("b", g.asks("b", false, 3, 1), "{2}")
+	g.want("c", g.asks("c", true, 3, 1), "")
+	g.want("d", g.asks("d", true, 3, 1), "")
+	g.ages("a")
+	g.want("an owner whose time is over", g.does("extend($1, $2, 60000000)", "a"), "gone")
+	g.want("d, which looks first", g.asks("d", true, 3, 1), "{1}")
+	g.want("c", g.asks("c", true, 3, 1), "{0}")
+	g.want("an owner whose permits others have", g.does("extend($1, $2, 60000000)", "a"), "gone")
+	g.want("its release", g.does("release($1, $2, 0)", "a"), "gone")
+	g.ages("b")
+	g.want("a newcomer", g.asks("e", false, 3, 1), "{2}")
+}
+
+// Locks of a group are for those that nobody before them excludes.
+func testKindsHaveTheirTurn(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "kinds"}
+	reads, up, writes := backend.Group{Kind: backend.Shared}, backend.Group{Kind: backend.Upgradeable},
+		backend.Group{Kind: backend.Exclusive}
+	const yes = "{}"
+	g.want("a writer", g.asksFor("w", false, writes), yes)
+	for _, token := range []string{"r1", "u1", "u2", "r2", "w2", "r3"} {
+		g.want(token, g.asksFor(token, true, map[byte]backend.Group{'r': reads, 'u': up, 'w': writes}[token[0]]), "")
+	}
+	g.want("beside a writer", g.turns(backend.Shared), "")
+	g.releases("w")
+	g.want("behind a writer", g.turns(backend.Shared), "r1 u1 r2")
+	g.want("u1", g.asksFor("u1", true, up), yes)
+	g.want("beside an upgradeable one", g.turns(backend.Shared), "r1 r2")
+	g.want("r1", g.asksFor("r1", true, reads), yes)
+	g.want("r2", g.asksFor("r2", true, reads), yes)
+	g.want("u2", g.asksFor("u2", true, up), "")
+	upgrade := writes
+	upgrade.From = "u1"
+	g.want("an upgrade", g.asksFor("u1 writes", true, upgrade), "")
+	g.want("an upgrade, beside readers", g.turns(backend.Shared), "")
+	g.want("whether its own owner is told", g.does("extend($1, $2, 60000000, true)", "u1"), "wanted") // of u2
+	g.releases("r1")
+	g.releases("r2")
+	g.want("an upgrade", g.turns(backend.Shared), "u1 writes")
+	g.want("an upgrade", g.asksFor("u1 writes", true, upgrade), yes)
+	g.want("a downgrade", g.does("share($1, $2, 60000000, false)", "u1 writes"), "held")
+	g.releases("u1")
+	g.want("behind a downgrade", g.turns(backend.Shared), "u2")
+	g.want("u2", g.asksFor("u2", true, up), yes)
+	g.want("r3, behind a writer", g.asksFor("r3", true, reads), "")
+	upgrade.From = "u2"
+	g.want("an upgrade", g.asksFor("u2 writes", true, upgrade), "")
+	g.releases("u2")
+	g.want("an upgrade of nothing", g.turns(backend.Shared), "u2 writes")
+	g.want("an upgrade of nothing", g.asksFor("u2 writes", true, upgrade), "gone")
+	g.releases("u1 writes")
+	g.want("w2", g.turns(backend.Shared), "w2")
+}
+
+// Two transactions that grant at the same time give different permits: the second one waits for the first.
+func testPermitsAtTheSameTime(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "lock:{same time}#permits"}
+	g.want("the first grant of a server's life keeps others waiting", g.asks("warm", false, 2, 1), "{0}")
+	g.releases("warm")
+	tx := begin(t, s.URL("postgres"), pgx.ReadCommitted)
+	_, err := tx.Exec(t.Context(), "SELECT locker.acquire_entry($1, 'a', '', 60000000, '', '', 3, 0, 2, 1, '', '{}')",
+		[]byte(g.name))
+	must(t, "acquire_entry", err)
+	sem := semaphore.New(client(t, s.URL("postgres")), 2)
+	granted := make(chan *semaphore.Permit)
+	go func() {
+		lease, err := sem.TryLock(t.Context(), "same time", locker.TTL(time.Minute))
+		must(t, "TryLock", err)
+		p, _ := locker.LeaseAs[*semaphore.Permit](lease)
+		granted <- p
+	}()
+	eventually(t, "the second one waits", func() bool {
+		return len(texts(t, g.pool, "SELECT '' FROM pg_stat_activity WHERE wait_event = 'advisory' "+
+			"AND query LIKE '%acquire_entry%'")) > 0
+	})
+	must(t, "Commit", tx.Commit(t.Context()))
+	if p := <-granted; p == nil || p.Slot() != 1 {
+		t.Errorf("got the permit %v beside the first one, want the second", p)
+	}
+	_, err = sem.TryLock(t.Context(), "same time")
+	wantErr(t, "TryLock of a third", err, locker.ErrHeld)
+}
+
+// Owners in a group extend what they have beside a transaction that grants: it may wait for the disk.
+func testExtensionBesideAGrant(t *testing.T, s *pgtest.Server) {
+	sem := semaphore.New(client(t, s.URL("postgres")), 2)
+	first := lock(t, sem, "beside a grant")
+	tx := begin(t, s.URL("postgres"), pgx.ReadCommitted)
+	_, err := tx.Exec(t.Context(), "SELECT locker.acquire_entry($1, 'b', '', 60000000, '', '', 3, 0, 2, 1, '', '{}')",
+		[]byte("lock:{beside a grant}#permits"))
+	must(t, "acquire_entry", err)
+	must(t, "Extend beside a transaction that grants", first.Extend(t.Context()))
+	must(t, "Rollback", tx.Rollback(t.Context()))
+	must(t, "Unlock", first.Unlock(t.Context()))
+}
+
+// Statements that extend the same entries in different orders do not wait for each other.
+func testExtensionsDoNotWaitForEachOther(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "circles"}
+	g.asks("a", false, 2, 1)
+	g.asks("b", false, 2, 1)
+	one, other := begin(t, s.URL("postgres"), pgx.ReadCommitted), begin(t, s.URL("postgres"), pgx.ReadCommitted)
+	extend := func(tx pgx.Tx, tokens ...string) string {
+		var was []*string
+		names := make([][]byte, len(tokens))
+		for i := range names {
+			names[i] = []byte(g.name)
+		}
+		ttls, asks := slices.Repeat([]int64{60000000}, len(tokens)), make([]bool, len(tokens))
+		must(t, "extend_some", tx.QueryRow(t.Context(), "SELECT locker.extend_some($1, $2, $3, $4)", names, tokens, ttls,
+			asks).Scan(&was))
+		text := ""
+		for _, w := range was {
+			if w == nil {
+				text += "passed over "
+			} else {
+				text += *w + " "
+			}
+		}
+		return text
+	}
+	g.want("a", extend(one, "a"), "held ")
+	g.want("b and a, which another transaction extends", extend(other, "b", "a"), "held passed over ")
+	g.want("b, which another transaction extends", extend(one, "b"), "passed over ")
+}
+
+// A permit whose answer is lost is returned, and so is one whose caller has left before it was granted.
+func testPermitWhoseAnswerIsLost(t *testing.T, s *pgtest.Server) {
+	relay := pgtest.NewRelay(t, s)
+	l := postgreslock.New(pool(t, relay.URL("postgres")))
+	t.Cleanup(func() { _ = l.Close() })
+	sem := semaphore.New(l, 1)
+	must(t, "Unlock", lock(t, sem, "lost answers").Unlock(t.Context()))
+	relay.LoseReply()
+	_, err := sem.TryLock(t.Context(), "lost answers", locker.TTL(time.Hour))
+	wantErr(t, "TryLock without an answer", err, locker.ErrUnavailable)
+	other := semaphore.New(client(t, s.URL("postgres")), 1)
+	held := lock(t, other, "lost answers", locker.TTL(time.Hour)) // once that is undone
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan struct{}, 1)
+	left := make(chan error)
+	go func() {
+		_, err := sem.Lock(lockertrace.With(ctx, &lockertrace.Trace{
+			Waiting: func(lockertrace.Waiting) { waits <- struct{}{} },
+		}), "lost answers", locker.TTL(time.Hour))
+		left <- err
+	}()
+	<-waits
+	cancel()
+	wantErr(t, "Lock whose context ends", <-left, context.Canceled)
+	must(t, "Unlock", held.Unlock(t.Context()))
+	p := pool(t, s.URL("postgres"))
+	run(t, p, "SELECT locker.undo('late', 'late', '', 60000000)")
+	_, err = p.Exec(t.Context(),
+		"SELECT locker.acquire_entry('late', 'late', '', 60000000, '', '', 3, 0, 1, 1, '', '{}')")
+	if got := postgreslock.Code(err); got != "LKUND" {
+		t.Errorf("a request that arrives after its undoing: got %v, want it refused", err)
+	}
+	eventually(t, "nothing is left", func() bool {
+		return len(texts(t, p, "SELECT '' FROM locker.entries WHERE name = $1 UNION ALL "+
+			"SELECT '' FROM locker.waiters WHERE name = $1", []byte("lock:{lost answers}#permits"))) == 0
+	})
+}
+
+// A waiter that has died costs those behind it what a dead waiter for a lock costs, also if it wants all permits and
+// its clock was ahead.
+func testDeadWaiterForPermits(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "dead"}
+	g.want("a", g.asks("a", false, 3, 1), "{0}")
+	g.want("a dead one, which wants all", g.asks("dead", true, 3, 3), "")
+	g.want("b", g.asks("b", true, 3, 1), "")
+	g.releases("a")
+	g.want("b, as long as the dead one counts", g.asks("b", true, 3, 1), "")
+	for _, shift := range []string{"-3 seconds", "1 hour"} {
+		run(t, g.pool, "UPDATE locker.waiters SET seen = clock_timestamp() + $1::text::interval WHERE ticket = 'dead'", shift)
+		g.want("those who have their turn, "+shift, g.turns(backend.Permit), "b")
+	}
+	g.want("b", g.asks("b", true, 3, 1), "{0}")
+}
+
+// A step tells 64 waiters at most that they have their turn, and each that takes what it wants tells the next one.
+func testManyWaitersAreTold(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "many"}
+	listening, err := g.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listening.Release()
+	_, err = listening.Exec(t.Context(), "LISTEN nobody")
+	must(t, "LISTEN", err)
+	told := func(what string, want ...int) {
+		t.Helper()
+		_, err := g.pool.Exec(t.Context(), "NOTIFY nobody, 'last'")
+		must(t, "NOTIFY", err)
+		var got []int
+		for {
+			n, err := listening.Conn().WaitForNotification(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n.Payload == "last" {
+				break
+			}
+			if i, ok := strings.CutPrefix(n.Payload, "many "); ok {
+				ticket, _ := strconv.Atoi(i)
+				got = append(got, ticket)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: told %v, want %v", what, got, want)
+		}
+	}
+	var first []int
+	for i := range 64 {
+		first = append(first, i)
+	}
+	for _, want := range []backend.Group{{N: 70, Weight: 1}, {Kind: backend.Shared}} {
+		all := backend.Group{N: 70, Weight: 70}
+		if want.Kind != backend.Permit {
+			all = backend.Group{Kind: backend.Exclusive}
+		}
+		g.asksFor("all", false, all)
+		for i := range 66 {
+			g.asksFor(fmt.Sprint("many ", i), true, want)
+		}
+		told("while all is held")
+		g.releases("all")
+		told("when all is free", first...)
+		for i := range 3 {
+			if g.asksFor(fmt.Sprint("many ", i), true, want) == "" {
+				t.Errorf("waiter %d gets nothing", i)
+			}
+			if i < 2 {
+				told("when one has left", 64+i)
+			} else {
+				told("when there is no other")
+			}
+		}
+		for _, table := range []string{"waiters", "entries"} {
+			run(t, g.pool, "DELETE FROM locker."+table+" WHERE name = 'many'")
+		}
+	}
+}
+
+// A transaction keeps a permit until it ends, also if the lease is over before that.
+func testPermitInATransaction(t *testing.T, s *pgtest.Server) {
+	for _, ends := range []string{"released", "expired"} {
+		l := client(t, s.URL("postgres"))
+		sem := semaphore.New(l, 1)
+		key := "in a transaction, " + ends
+		g := group{t, pool(t, s.URL("postgres")), "lock:{" + key + "}#permits"}
+		lease := lock(t, sem, key)
+		tx := begin(t, s.URL("postgres"), pgx.ReadCommitted)
+		must(t, "InTx", postgreslock.InTx(t.Context(), tx, lease))
+		must(t, "Extend beside the transaction", lease.Extend(t.Context()))
+		granted := waiting(t, semaphore.New(client(t, s.URL("postgres")), 1), key, nil)
+		if ends == "released" {
+			must(t, "Unlock", lease.Unlock(t.Context()))
+		} else {
+			run(t, g.pool, "UPDATE locker.entries SET expires = clock_timestamp() WHERE name = $1", []byte(g.name))
+		}
+		g.want("a newcomer, "+ends, g.asks("newcomer", false, 1, 1), "")
+		select {
+		case <-granted:
+			t.Errorf("the permit was %s, and granted beside a transaction that it protects", ends)
+		default:
+		}
+		must(t, "Commit", tx.Commit(t.Context()))
+		next := <-granted
+		if ends == "expired" {
+			wantErr(t, "InTx with a permit that is over", postgreslock.InTx(t.Context(),
+				begin(t, s.URL("postgres"), pgx.ReadCommitted), lease), locker.ErrLost)
+		}
+		must(t, "Verify", locker.Verify(t.Context(), next))
+		must(t, "Unlock", next.Unlock(t.Context()))
+	}
+}
+
+// A program that makes a lock of each place is noticed, and nobody gets anything of the group beside it.
+func testProgramsWithALockForEachPlace(t *testing.T, s *pgtest.Server) {
+	l := client(t, s.URL("postgres"))
+	sem, rw := semaphore.New(l, 3), rwlock.New(l)
+	for place, of := range map[string]locker.Locker{
+		"{apart}#gate": sem, "{apart}#0": sem, "{apart}#rwgate": rw.Shared(), "{apart}#rwintent": rw.Exclusive(),
+		"{apart}#rw0": rw.Exclusive(),
+	} {
+		lease := lock(t, l, place)
+		for name, acquire := range map[string]func(context.Context, string, ...locker.Option) (locker.Lease, error){
+			"Lock": of.Lock, "TryLock": of.TryLock,
+		} {
+			_, err := acquire(t.Context(), "apart")
+			wantErr(t, name+" beside "+place, err, locker.ErrForeignKey)
+			if errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("%s beside %s: got %v, which says that the store fails", name, place, err)
+			}
+		}
+		must(t, "Unlock", lease.Unlock(t.Context()))
+		must(t, "Unlock", lock(t, of, "apart").Unlock(t.Context()))
+	}
+}
+
+// Tools see who has what, and take it from the owner that is named.
+func testToolsKnowGroups(t *testing.T, s *pgtest.Server) {
+	l := client(t, s.URL("postgres"), postgreslock.Prefix("tools:"))
+	const name = "{export}#permits"
+	a := lock(t, semaphore.New(l, 5).Weight(2), "export", locker.TTL(time.Hour), locker.Label("web-7"))
+	b := lock(t, semaphore.New(l, 5), "export", locker.TTL(time.Minute), locker.Label("web-8"))
+	other := client(t, s.URL("postgres"), postgreslock.Prefix("tools:"))
+	granted := waiting(t, semaphore.New(other, 5).Weight(3), "export", nil)
+	check := func(what string, i inspect.Inspection) {
+		t.Helper()
+		var all []string
+		for _, h := range i.Holders {
+			all = append(all, fmt.Sprint(h.Permits, h.Label, h.Owner == i.Owner))
+		}
+		got := fmt.Sprint(i.State, " ", i.Permits, i.Waiting, " ", strings.Join(all, " "))
+		if want := "held [2] 1 [2]web-8true [0 1]web-7false"; got != want {
+			t.Errorf("%s: got %s, want %s", what, got, want)
+		}
+	}
+	i, err := l.Inspect(t.Context(), name)
+	must(t, "Inspect", err)
+	check("Inspect", i)
+	listed := 0
+	for entry, err := range l.List(t.Context(), "{ex") {
+		must(t, "List", err)
+		listed++
+		check("List of "+entry.Key, entry.Inspection)
+	}
+	if listed != 1 {
+		t.Errorf("got %d in a list, want the group", listed)
+	}
+	_, err = l.ForceRelease(t.Context(), name, "")
+	wantErr(t, "ForceRelease without an owner", err, locker.ErrInvalid)
+	_, err = l.ForceRelease(t.Context(), name, "nobody")
+	wantErr(t, "ForceRelease from nobody", err, locker.ErrNotHeld)
+	i, err = l.ForceRelease(t.Context(), name, i.Holders[1].Owner)
+	must(t, "ForceRelease", err)
+	if i.Label != "web-7" || !slices.Equal(i.Permits, []int{0, 1}) || i.Waiting != 1 {
+		t.Errorf("ForceRelease: got %+v, want the owner that has lost its permits", i)
+	}
+	next := <-granted
+	wantErr(t, "Unlock of what was taken", a.Unlock(t.Context()), locker.ErrNotHeld)
+	must(t, "Unlock", b.Unlock(t.Context()))
+	must(t, "Unlock", next.Unlock(t.Context()))
+	i, err = l.Inspect(t.Context(), name)
+	must(t, "Inspect", err)
+	if i.State != inspect.Free || i.Fence < next.Fence() {
+		t.Errorf("got %+v of a group that is free", i)
+	}
+}
+
+// What owners have left that have died is removed, and what is kept by a transaction is not.
+func testSweepOfGroups(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "swept"}
+	g.asks("old", false, 3, 1)
+	g.asks("new", false, 3, 1)
+	run(t, g.pool, "UPDATE locker.entries SET expires = clock_timestamp() - interval '2 hours' WHERE name = 'swept' AND "+
+		"token = 'old'")
+	run(t, g.pool, "SELECT locker.sweep('1 hour')")
+	left := texts(t, g.pool, "SELECT token FROM locker.entries WHERE name = 'swept'")
+	g.want("what is left", strings.Join(left, " "), "new")
+}
