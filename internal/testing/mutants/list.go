@@ -332,4 +332,5 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 
 var otherMutants = slices.Concat(electionMutants, drainMutants, manyMutants, subscriptionMutants, localMutants,
 	semaphoreMutants, wantedMutants, rwlockMutants, onceMutants, compatMutants, joinedMutants, foreignMutants,
-	recordMutants, etcdMutants, renewMutants, expiryMutants, cleanupMutants, fenceMutants, groupMutants, listingMutants)
+	recordMutants, etcdMutants, renewMutants, expiryMutants, cleanupMutants, fenceMutants, groupMutants, listingMutants,
+	postgresGroupMutants)
