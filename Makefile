@@ -193,3 +193,4 @@ bench-smoke: # whether the benchmarks still work, which says nothing of speed
 	@scripts/need-postgres.sh
 	$(GOTEST) -C benchmarks -count=1 ./...
 	$(GOTEST) -C benchmarks/postgres -count=1 .
+	$(GOTEST) -C internal/testing/trials/peers -count=1 .

@@ -56,6 +56,8 @@ var all = []trial{
 	{"upgrade", "the soak with programs of the last release, or of d13e3dc until there is one, beside those of this " +
 		"tree; LOCKER_UPGRADE_FROM names another commit",
 		everystore, "-v -run TestUpgrade ./soak", "LOCKER_UPGRADE", "1m", "LOCKER_SOAK_ONLY"},
+	{"peers", "this and other libraries meet faults, three times, each for that long; tables; half an hour with 30s",
+		trials + "/peers", "-v -run TestPeers .", "LOCKER_PEERS", "30s", "LOCKER_PEERS_ONLY"},
 	{"postgres-failovers", "primaries of PostgreSQL die under load, and synchronous standbys take over; 15 s each",
 		"backends/postgreslock", "-v -parallel 3 -run TestFailover/synchronous .", "LOCKER_POSTGRES_FAILOVERS", "60", ""},
 	{"late-commits", "transactions in PostgreSQL, stopped until others have their locks, with InTx and without",
