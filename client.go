@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/core/ending"
+	"github.com/golocker/locker/internal/core/passing"
 	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/internal/core/validity"
 	"github.com/golocker/locker/lockertrace"
@@ -195,9 +196,13 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	}
 	var granted backend.Grant
 	start := time.Now()
-	if queue == nil || c.queuer == nil {
+	switch r := passing.ResumptionFrom(ctx, key); {
+	case r != nil:
+		req.Fences = 0
+		granted, err = c.resume(ctx, r, req)
+	case queue == nil || c.queuer == nil:
 		granted, err = c.backend.Acquire(ctx, req)
-	} else {
+	default:
 		granted, err = c.queuer.Queue(ctx, req, &queue.wait)
 	}
 	sent := start

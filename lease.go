@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/internal/core/passing"
 	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -24,6 +25,7 @@ type lease struct {
 	ended     time.Time        // when the lease ended
 	unsettled bool             // what settle does when the lease has ended is still to be done
 	passed    bool             // the lock was handed over to another caller of the Client
+	part      bool             // of something else, such as a permit or an AllLease, so it cannot be exported
 	wanted    *wanted          // nil until the first call of Wanted
 	counts    []*atomic.Uint64 // see countEnd
 
@@ -215,19 +217,24 @@ func (l *lease) Unlock(ctx context.Context) error {
 // context that has the values of ctx and ends after releaseBound. ctx itself has often ended already, and a release
 // with an ended context would not be sent.
 func (l *lease) unlock(ctx context.Context) (err error) {
-	if q := l.grant.queue; q != nil && q.handOver(l) {
+	export := passing.ExportFrom(ctx)
+	if q := l.grant.queue; q != nil && export == nil && q.handOver(l) {
 		l.discount()
 		return nil
 	}
 	attempts := &l.grant.client.attempts
 	attempts.add() // before the lease ends: Drain and Close wait for the release
 	defer attempts.done()
-	defer func() { err = l.release(ctx) }() // also if a hook panics
+	request := l.grant.client.backend.Release
+	if export != nil {
+		request = l.exporting(export)
+	}
+	defer func() { err = l.release(ctx, request) }() // also if a hook panics
 	return l.grant.finish(l, ErrUnlocked)
 }
 
-// release releases the lock of a lease that has ended.
-func (l *lease) release(ctx context.Context) error {
+// release releases the lock of a lease that has ended, by a request to the backend.
+func (l *lease) release(ctx context.Context, request func(context.Context, backend.Request) error) error {
 	if several.Undoes(ctx) && !l.grant.belongsToAnother(l) {
 		l.undo(ctx)
 		return nil
@@ -247,7 +254,7 @@ func (l *lease) release(ctx context.Context) error {
 	if g.minHold > 0 {
 		req.Keep = max(0, g.minHold-time.Since(g.start))
 	}
-	err = fromBackend(g.client.backend.Release(rctx, req))
+	err = fromBackend(request(rctx, req))
 	notHeld := errors.Is(err, ErrNotHeld)
 	unanswered := g.endRelease(err == nil || notHeld)
 	switch {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/ending"
+	"github.com/golocker/locker/internal/core/passing"
 	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -79,6 +80,8 @@ func (c *Client) TryLockMany(ctx context.Context, m Many, opts ...Option) ([]Lea
 			var e *several.Entry
 			if e, err = c.entry(ctx, key); e != nil {
 				err = errNotMany // a lock with the name of the group would exclude none of those that have something of it
+			} else if err == nil && passing.ResumptionFrom(ctx, key) != nil {
+				err = errPart
 			}
 		}
 		if err != nil {

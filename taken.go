@@ -41,6 +41,11 @@ func takenFrom(ctx context.Context) *taken {
 // called within the attempt that has acquired l, or l is counted already.
 func own(ctx context.Context, l *lease, o options) {
 	t, call := takenFrom(ctx), several.CallFrom(ctx)
+	if isPart(ctx, l.Key()) {
+		l.grant.mu.Lock() // Drain may have told of the lease
+		l.part = true
+		l.grant.mu.Unlock()
+	}
 	call.Granted(o.alone())
 	if t != nil {
 		t.add(l)

@@ -65,6 +65,7 @@ type Capabilities struct {
 	TellsLoss   bool // [LossNotifier]: holders learn at once that a lock was lost
 	Verify      bool // [Verifier]: leases can be verified
 	Bind        bool // [Binder]: something in the store can be bound to a lock, such as a transaction
+	Export      bool // [Exporter]: a lease can be passed on to another process
 }
 
 // Of returns the capabilities of b: what it states, and what its interfaces say.
@@ -78,5 +79,6 @@ func Of(b Backend) Capabilities {
 	_, c.TellsLoss = b.(LossNotifier)
 	_, c.Verify = b.(Verifier)
 	_, c.Bind = b.(Binder)
+	_, c.Export = b.(Exporter)
 	return c
 }

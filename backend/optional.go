@@ -58,6 +58,33 @@ type WantedNotifier interface {
 	NotifyWanted(req Request, wanted func()) (stop func())
 }
 
+// Exporter is an optional interface that may be implemented by a [Backend] whose locks can be passed on to another
+// process; see package transfer. If not, that package refuses leases of the store. Its requests are about locks, and
+// never about entries of a group.
+type Exporter interface {
+	// Export makes to the owner value of a lock, if req.Token is it. The lock stays taken for req.TTL from now, which may
+	// be shorter than before, and keeps its label. From then on, no request of req.Token changes it.
+	//
+	//   - It compares and replaces in one atomic step.
+	//   - It is idempotent: if to is the owner value already, only the TTL begins anew.
+	//   - It returns an error that matches ErrNotHeld, preferably a *NotHeldError, only if the store answered that neither
+	//     owns the lock. After any other error, the lock has one of the two owner values, or ends with its TTL.
+	//   - It returns within milliseconds of the end of ctx.
+	Export(ctx context.Context, req Request, to string) error
+
+	// Resume makes req.Token the owner value of a lock, if from is it, and issues a fencing token, all in one atomic
+	// step. What Acquire says of the Grant, of req and of clean-up holds for Resume, too. In addition:
+	//
+	//   - It never acquires a free lock. It passes nobody in a queue, because the lock was not free.
+	//   - It returns an error that matches ErrNotHeld only if the store answered that neither from nor req.Token owns the
+	//     lock. The Reason is LostTakenOver if another owner has it.
+	//   - If it is executed twice, both executions return the same grant, and the TTL is that of the first.
+	//   - To undo an attempt whose outcome is unknown, the backend frees the lock in one step if req.Token or from owns
+	//     it. So the request finds nothing if it is executed later, and nobody can use from again.
+	//   - While Acquire is refused because the store may have forgotten locks, so is Resume.
+	Resume(ctx context.Context, req Request, from string) (Grant, error)
+}
+
 // Verifier is an optional interface that may be implemented by a [Backend]. If not, Verify returns an error that
 // matches errors.ErrUnsupported, and sends nothing.
 type Verifier interface {

@@ -14,11 +14,11 @@ import (
 // RunBackend checks a backend, with one subtest per property. It runs [RunLocker] over a [locker.Client] of the
 // backend. It also checks the rules of [backend.Backend] that a Client hides or does not depend on, and the rules of
 // the optional interfaces [backend.Queuer], [backend.Notifier], [backend.LossNotifier], [backend.ManyAcquirer],
-// inspect.Watcher and inspect.FenceRaiser if the backend implements them.
+// [backend.Exporter], inspect.Watcher and inspect.FenceRaiser if the backend implements them.
 func RunBackend(t *testing.T, h Harness) {
 	RunLocker(t, h)
 	run(t, h, h.Bubble, slices.Concat(backendProperties, manyBackendProperties, someProperties, groupProperties,
-		kindProperties))
+		kindProperties, exportProperties))
 }
 
 var backendProperties = []property[Harness]{

@@ -28,6 +28,8 @@ type store struct {
 	list                    func(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error]
 	forceRelease            func(ctx context.Context, key, owner string) (inspect.Inspection, error)
 	raise                   func(ctx context.Context, past uint64) error
+	export                  func(ctx context.Context, req backend.Request, to string) error
+	resume                  resumeCall
 	watch                   func(key string, changed func()) (stop func(), err error)
 	notify                  func(key string, wake func()) (live func() bool, stop func())
 	notifyLoss              func(req backend.Request, lost func(err error)) (stop func())
@@ -122,6 +124,7 @@ func newStore() *store {
 		return err
 	}
 	s.verify = s.operation(s.mem.Verify, func(*grant, backend.Request) {})
+	s.exports(s.undo)
 	s.inspect, s.forceRelease, s.watch, s.raise = s.mem.Inspect, s.force, s.mem.Watch, s.mem.RaiseFences
 	s.list = func(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
 		return func(yield func(inspect.Listed, error) bool) {

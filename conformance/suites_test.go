@@ -27,7 +27,7 @@ var oneLock = slices.Concat(lockerProperties, backendProperties)
 
 // backendSuite is what RunBackend checks.
 var backendSuite = slices.Concat(oneLock, manyProperties, manyBackendProperties, someProperties,
-	groupProperties, kindProperties)
+	groupProperties, kindProperties, exportProperties)
 
 // allSuites are all properties of a store.
 var allSuites = slices.Concat(backendSuite, semaphoreProperties, rwlockProperties)
@@ -47,6 +47,7 @@ func TestSuitesCatchFlaws(t *testing.T) {
 		"of permits":   {semaphoreFlaws, semaphoreProperties},
 		"of groups":    {groupFlaws, groupProperties},
 		"of kinds":     {kindFlaws, kindProperties},
+		"of exports":   {exportFlaws, exportProperties},
 		"of readers":   {slices.Concat(rwlockFlaws, inGroups(rwlockFlaws)), rwlockProperties},
 	} {
 		for _, f := range short.Part(t, 3, tt.flaws) {
@@ -66,7 +67,8 @@ func TestEveryPropertyHasAFlaw(t *testing.T) {
 	}
 	var alone []string
 	for _, f := range slices.Concat(
-		lockerFlaws, storeFlaws, knownBugs, manyFlaws, someFlaws, groupFlaws, kindFlaws, semaphoreFlaws, rwlockFlaws,
+		lockerFlaws, storeFlaws, knownBugs, manyFlaws, someFlaws, groupFlaws, kindFlaws, exportFlaws, semaphoreFlaws,
+		rwlockFlaws,
 	) {
 		seen := slices.DeleteFunc(slices.Clone(f.fails), func(name string) bool { return !ofLockers[name] })
 		switch {

@@ -204,6 +204,26 @@ func (s *Store) Extend(ctx context.Context, req backend.Request) error {
 	return s.locks.Extend(ctx, req)
 }
 
+// Export implements [backend.Exporter].
+func (s *Store) Export(ctx context.Context, req backend.Request, to string) error {
+	if err := s.reach(ctx); err != nil {
+		return err
+	}
+	return s.locks.Export(ctx, req, to)
+}
+
+// Resume implements [backend.Exporter]. An attempt that was not answered is undone.
+func (s *Store) Resume(ctx context.Context, req backend.Request, from string) (backend.Grant, error) {
+	if err := s.reach(ctx); err != nil {
+		if !errors.Is(err, errDown) {
+			req.Token = from
+			s.owe(req)
+		}
+		return backend.Grant{}, err
+	}
+	return s.locks.Resume(ctx, req, from)
+}
+
 // Verify implements [backend.Verifier].
 func (s *Store) Verify(ctx context.Context, req backend.Request) error {
 	if err := s.reach(ctx); err != nil {

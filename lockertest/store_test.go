@@ -23,8 +23,10 @@ func request(key string) backend.Request {
 // operations returns each method of s that is a request to the store, by its name.
 func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[string]func() error {
 	t.Helper()
-	held, released, taken := request("held"), request("released"), request("taken")
-	for _, req := range []*backend.Request{&held, &released, &taken} {
+	held, released, taken, passed := request("held"), request("released"), request("taken"), request("passed")
+	from := request("resumed")
+	from.Token = "from"
+	for _, req := range []*backend.Request{&held, &released, &taken, &passed, &from} {
 		g, err := s.Acquire(ctx, *req)
 		if err != nil {
 			t.Fatal(err)
@@ -60,6 +62,11 @@ func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[stri
 			return nil
 		},
 		"RaiseFences": func() error { return s.RaiseFences(ctx, 1) },
+		"Export":      func() error { return s.Export(ctx, passed, "to") },
+		"Resume": func() error {
+			_, err := s.Resume(ctx, request("resumed"), "from")
+			return err
+		},
 		"ForceRelease": func() error {
 			_, err := s.ForceRelease(ctx, "taken", "")
 			return err

@@ -1,13 +1,13 @@
 #!/bin/sh
 # Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml, progress.pml, local.pml, places.pml,
-# group.pml, record.pml, told.pml and ticks.pml. Exits non-zero if a property fails, a planted bug is not found, or a
+# group.pml, record.pml, told.pml, ticks.pml and pass.pml. Exits non-zero if a property fails, a planted bug is not found, or a
 # search is not complete.
 #
 #   run.sh                      the small searches and all planted bugs, two at a time: about five minutes
 #   run.sh full                 the large searches too, about half an hour and 6 GB
 #   run.sh trace [MODEL] -D...  one search, with parameters of the model or its bugs; prints the shortest way to fail.
-#                               MODEL is heal, guard, handoff, progress, local, places, group, record, told or ticks;
-#                               without it, fence
+#                               MODEL is heal, guard, handoff, progress, local, places, group, record, told, ticks or
+#                               pass; without it, fence
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -447,6 +447,28 @@ ticksLarge() {
   holds "3 attempts, 4 writes"                                   -DV=4
 }
 
+# ---- pass.pml: a lease that is passed on, in a text -----------------------------------------------------------------
+
+passes() {
+  model=pass
+  heading "a lease that is passed on: ME, ONE, TOK, CLEAN, GONE"
+  holds "1 resumes, 7 requests"                                  -DR=1 -DX=7
+  holds "2 resume, 8 requests, TTL of 3 ticks"                   -DX=8 -DL=3
+  holds "3 resume, 7 requests"                                   -DR=3 -DX=7
+}
+
+passBugs() {
+  model=pass
+  heading "planted bugs in a lease that is passed on"
+  breaks "KEEPS_OWNER: the text has the exporter's own value"    GONE  -DKEEPS_OWNER
+  breaks "SAME_OWNER: who resumes goes on with that of the text" ONE   -DSAME_OWNER
+  breaks "SAME_TOKEN: who resumes has the exporter's token"      TOK   -DSAME_TOKEN
+  breaks "RESUMES_FREE: a lock whose TTL is over is resumed"     CLEAN -DRESUMES_FREE
+  breaks "COUNTS_AGAIN: the validity counts from the last request" ME  -DCOUNTS_AGAIN
+  breaks "UNDO_OWN: an undo leaves the text"                     CLEAN -DUNDO_OWN
+  breaks "RELIES_ON: the exporter's lease goes on"               ME    -DRELIES_ON
+}
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 # both runs the first list of rows, and beside it the second one, which is printed when the first is done.
@@ -475,15 +497,15 @@ trap 'kill $pan $second 2>/dev/null; exit 130' INT TERM
 mode=${1-}
 case $mode in
 "")
-  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs group groupBugs records recordBugs tells tellsBugs ticks tickBugs"
+  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs group groupBugs records recordBugs tells tellsBugs ticks tickBugs passes passBugs"
   ;;
 full)
-  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge group groupBugs groupLarge records recordBugs recordsLarge tells tellsBugs tellsLarge ticks tickBugs ticksLarge"
+  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge group groupBugs groupLarge records recordBugs recordsLarge tells tellsBugs tellsLarge ticks tickBugs ticksLarge passes passBugs"
   ;;
 trace)
   shift
   case ${1-} in
-  heal | guard | handoff | progress | local | places | group | record | told | ticks | fence) model=$1 && shift ;;
+  heal | guard | handoff | progress | local | places | group | record | told | ticks | pass | fence) model=$1 && shift ;;
   *) model=fence ;;
   esac
   trace "$@"

@@ -22,6 +22,7 @@ var rules = map[string]struct {
 	"/internal/core/placename": {nil, "names are text"},
 	"/internal/core/ending":    {nil, "the root package imports it"},
 	"/internal/core/validity":  {nil, "the root package imports it"},
+	"/internal/core/passing":   {nil, "the root package imports it"},
 	"/internal/core/several":   {[]string{module + "/backend"}, "the root package imports it"},
 	"/backend/cleanup":         {nil, "any store may import it"},
 	"/internal/core/listing":   {[]string{module + "/inspect"}, "any store may import it"},
@@ -36,6 +37,7 @@ var rules = map[string]struct {
 	"/once":      {[]string{module, module + "/internal/core/tick"}, "it knows the interface and no store"},
 	"/semaphore": {[]string{module, module + "/internal/core/slots"}, "it knows the interface and no store"},
 	"/rwlock":    {[]string{module, module + "/internal/core/slots"}, "it knows the interface and no store"},
+	"/transfer":  {[]string{module}, "it knows the interface and no store"},
 	"/internal/core/slots": {[]string{module, module + "/internal/core/placename"},
 		"it knows the interface and no store"},
 	"/adapters/lockcertmagic": {[]string{module, "github.com/caddyserver/certmagic"},
@@ -193,7 +195,8 @@ func under(path string, roots []string) bool {
 // shared packages belong to the root package: it may import them, and so may every package that may import it.
 var shared = []string{module + "/inspect", module + "/lockertrace", module + "/backend",
 	module + "/backend/cleanup", module + "/internal/core/ending", module + "/internal/core/label",
-	module + "/internal/core/listing", module + "/internal/core/several", module + "/internal/core/validity"}
+	module + "/internal/core/listing", module + "/internal/core/passing", module + "/internal/core/several",
+	module + "/internal/core/tick", module + "/internal/core/validity"}
 
 // owned lists modules that only one package may import.
 var owned = map[string]string{"github.com/spf13/cobra": "/cmd/locker/cli"}

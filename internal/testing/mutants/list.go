@@ -270,7 +270,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]patch{{"internal/redis/node/waiter.go", "w.n.leave(&w.req, !w.stragglers())", "w.n.leave(&w.req, true)"}},
 		[]killer{test("internal/redis/node", "TestWaiterLeavesATombstone|TestSweepOverTheEndOfTheContext")}},
 	{"Unlock sends with the caller's context",
-		[]patch{{"lease.go", "g.client.backend.Release(rctx, req)", "g.client.backend.Release(ctx, req)"}},
+		[]patch{{"lease.go", "fromBackend(request(rctx, req))", "fromBackend(request(ctx, req))"}},
 		[]killer{test(".", "TestUnlockWithAnEndedContext")}},
 	{"Close does not wait for renewals", []patch{{"lifecycle.go", "c.background.Wait()\n	if err", "if err"}},
 		[]killer{test(".", "TestCloseWaitsForRenewals")}},
@@ -333,4 +333,4 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 var otherMutants = slices.Concat(electionMutants, drainMutants, manyMutants, subscriptionMutants, localMutants,
 	semaphoreMutants, wantedMutants, rwlockMutants, onceMutants, compatMutants, joinedMutants, foreignMutants,
 	recordMutants, etcdMutants, renewMutants, expiryMutants, cleanupMutants, fenceMutants, groupMutants, listingMutants,
-	postgresGroupMutants)
+	postgresGroupMutants, transferMutants)
