@@ -37,7 +37,7 @@ func TestPlaces(t *testing.T) {
 		tr.goesOn()
 		took := time.Since(began)
 		tr.end()
-		tr.nothingLeft(locksOfPlaces())
+		tr.nothingLeft(locksOfPlaces)
 		tr.verdict()
 		tr.report(began, took)
 	}, deployment.Files)
@@ -50,13 +50,13 @@ func (tr *trial) boundPlaces() {
 	}
 }
 
-// locksOfPlaces returns the names of all locks that permits, shared and exclusive locks are made of.
-func locksOfPlaces() (locks []string) {
+// locksOfPlaces returns the names in the store of all that permits, shared and exclusive locks are made of.
+func locksOfPlaces(l locker.Locker) (locks []string) {
 	for _, of := range semaphores {
-		locks = append(locks, semaphore.New(nil, slices.Max(of.limits)).Locks(of.key)...)
+		locks = append(locks, semaphore.New(l, slices.Max(of.limits)).Locks(of.key)...)
 	}
 	for _, key := range shelves {
-		locks = append(locks, rwlock.New(nil).Locks(key)...)
+		locks = append(locks, rwlock.New(l).Locks(key)...)
 	}
 	return locks
 }
@@ -78,12 +78,12 @@ func (tr *trial) goesOn() {
 	}
 }
 
-// nothingLeft fails the test if one of the locks stays held, after all processes have ended.
-func (tr *trial) nothingLeft(locks []string) {
+// nothingLeft fails the test if something with one of the names stays held, after all processes have ended.
+func (tr *trial) nothingLeft(names func(l locker.Locker) []string) {
 	tr.Helper()
 	l := tr.open()
 	defer func() { _ = l.Close() }()
-	if err := allFree(tr.Context(), l, locks); err != nil {
+	if err := allFree(tr.Context(), l, names(l)); err != nil {
 		tr.Error(err)
 	}
 }
@@ -138,7 +138,7 @@ func TestPlacesWhileLimitsChange(t *testing.T) {
 		tr.await(now(), 50, "a permit was held", func(*span) bool { return true })
 		took := time.Since(began)
 		tr.end()
-		tr.nothingLeft(semaphore.New(nil, many.Limit).Locks(changing))
+		tr.nothingLeft(func(l locker.Locker) []string { return semaphore.New(l, many.Limit).Locks(changing) })
 		tr.verdict()
 		tr.report(began, took)
 	})

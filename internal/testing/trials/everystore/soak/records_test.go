@@ -33,7 +33,7 @@ func TestRecords(t *testing.T) {
 			tr := newTrial(t, d)
 			tr.boundPlaces()
 			tr.soak(contenders, ofLocksAndPlaces, g)
-			tr.nothingLeft(locksOfPlaces())
+			tr.nothingLeft(locksOfPlaces)
 		})
 	}
 }

@@ -78,7 +78,7 @@ func TestUpgrade(t *testing.T) {
 		upgrade(0)
 		tr.end()
 		tr.lockEach()
-		tr.nothingLeft(locksOfPlaces())
+		tr.nothingLeft(locksOfPlaces)
 		tr.verdict()
 
 		relied := func(s *span) bool { return s.last > 0 }
