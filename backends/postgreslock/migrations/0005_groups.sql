@@ -34,10 +34,13 @@ BEGIN
 	RETURN FOUND;
 END $$;
 
--- vacant returns the numbers below a_n that nobody has, in ascending order, or null.
-CREATE FUNCTION @schema@.vacant(a_name bytea, a_n int) RETURNS int[] LANGUAGE sql AS $$
+-- vacant returns the first numbers below a_n that nobody has, in ascending order, or null. There are a_most of them at
+-- least, unless there are fewer. They are sought among as many numbers as are taken, and that many more.
+CREATE FUNCTION @schema@.vacant(a_name bytea, a_n int, a_most int) RETURNS int[] LANGUAGE sql AS $$
 	SELECT array_agg(f.i ORDER BY f.i) FROM (
-		SELECT generate_series(0, a_n - 1) EXCEPT SELECT unnest(e.numbers) FROM @schema@.entries e WHERE e.name = a_name
+		SELECT generate_series(0, least(a_n, a_most + (
+			SELECT coalesce(sum(cardinality(e.numbers)), 0)::int FROM @schema@.entries e WHERE e.name = a_name
+		)) - 1) EXCEPT SELECT unnest(e.numbers) FROM @schema@.entries e WHERE e.name = a_name
 	) f(i);
 $$;
 
@@ -63,7 +66,7 @@ DECLARE
 	free int[];
 BEGIN
 	IF a_kind = 0 THEN
-		free := @schema@.vacant(a_name, a_n);
+		free := @schema@.vacant(a_name, a_n, a_weight);
 		RETURN CASE WHEN cardinality(free) >= a_weight THEN free[:a_weight] END;
 	END IF;
 	RETURN CASE WHEN @schema@.fits(a_name, a_kind, a_from) THEN '{}'::int[] END;
@@ -86,7 +89,7 @@ BEGIN
 			) w
 		), queue AS (
 			SELECT f.*, v.free, bool_and(coalesce(v.free[f.upto] < f.n, false)) OVER (ORDER BY f.place) AS turn
-			FROM front f, @schema@.vacant(a_name, (SELECT max(n) FROM front)) v(free)
+			FROM front f, @schema@.vacant(a_name, (SELECT max(n) FROM front), (SELECT max(upto) FROM front)) v(free)
 		)
 		SELECT q.ticket, q.channel, q.free[q.upto - q.weight + 1 : q.upto] FROM queue q WHERE q.turn ORDER BY q.place;
 		RETURN;

@@ -16,7 +16,7 @@ var postgresGroupMutants = []mutant{
 		"v.name = a_name AND v.expires <= clock_timestamp() - interval '1 hour'"),
 	onPostgres("an entry is extended after its end", "k.owned AND k.expires > clock_timestamp() RETURNING",
 		"k.owned RETURNING"),
-	onPostgres("a place beyond the caller's limit", "generate_series(0, a_n - 1)", "generate_series(0, a_n)"),
+	onPostgres("a place beyond the caller's limit", "least(a_n, a_most", "least(a_n + 1, a_most"),
 	onPostgres("a part of what is wanted is granted", "cardinality(free) >= a_weight", "cardinality(free) > 0"),
 	onPostgres("permits are not kept after their release", "CASE was WHEN 'held' THEN a_keep ELSE 0 END", "0"),
 	onPostgres("what is kept is free", "unnest(e.numbers) FROM @schema@.entries e WHERE e.name = a_name",
