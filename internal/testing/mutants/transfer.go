@@ -2,8 +2,6 @@ package main
 
 // What is planted in leases that are passed on.
 var transferMutants = []mutant{
-	transfer("an export goes on when the lease was lost", "export.go", "if err := l.Err(); err != nil {",
-		"if err := l.Err(); errors.Is(err, ErrUnlocked) {"),
 	transfer("MinHold is forgotten", "export.go", "max(cmp.Or(x.TTL, l.grant.currentTTL()), req.Keep), 0",
 		"cmp.Or(x.TTL, l.grant.currentTTL()), 0"),
 	transfer("an export hands the lock over", "lease.go", "q != nil && export == nil && q.handOver(l)",
