@@ -293,7 +293,7 @@ func (f *figures) measure(heard []word, began, over int64) {
 	var waits []time.Duration
 	var until int64
 	for i, w := range heard {
-		waits = append(waits, time.Duration(w.At-max(w.Began, began)))
+		waits = append(waits, time.Duration(max(0, w.At-max(w.Began, began))))
 		f.tokens = f.tokens || w.Token > 0
 		first := i == 0 || heard[i-1].Key != w.Key
 		switch {
