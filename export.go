@@ -44,6 +44,7 @@ func (l *lease) exporting(x *passing.Export) func(ctx context.Context, req backe
 			return errNoExporter
 		}
 		req.TTL, req.Keep = max(cmp.Or(x.TTL, l.grant.currentTTL()), req.Keep), 0
+		l.grant.mayBelong(x.To)
 		err := e.Export(ctx, req, x.To)
 		if err == nil {
 			x.Pass()
@@ -61,8 +62,12 @@ func (c *Client) resume(ctx context.Context, r *passing.Resumption, req backend.
 	case req.Group != nil || isPart(ctx, req.Key):
 		return backend.Grant{}, errPart
 	}
-	r.Hear()
-	return e.Resume(ctx, req, r.From)
+	r.Send()
+	g, err := e.Resume(ctx, req, r.From)
+	if err == nil {
+		r.Grant()
+	}
+	return g, err
 }
 
 // isPart reports whether a lock that is acquired with ctx belongs to something else, such as a permit or an AllLease.

@@ -57,6 +57,7 @@ type grant struct {
 	settled   chan struct{} // closed when that release has ended; nil unless another Unlock waits for it
 	sent      bool          // a release was sent and its outcome is unknown
 	released  bool          // the store has confirmed that the lock no longer belongs to the grant
+	owners    []string      // of exports that were sent: the lock has one of these owner values if it was exported
 }
 
 // margin returns how long before the end of d a lease closes its done channel. A timer that fires late then still
@@ -403,6 +404,23 @@ func (g *grant) beginRelease(ctx context.Context, l *lease) error {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// mayBelong records that an export is sent, which makes owner the owner value of the lock.
+func (g *grant) mayBelong(owner string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !slices.Contains(g.owners, owner) {
+		g.owners = append(g.owners, owner)
+	}
+}
+
+// mayBelongTo returns the owner values that the lock may have if it does not have that of the grant. A release has to
+// try them in that order: an export from a value that the lock no longer has finds nothing when it arrives.
+func (g *grant) mayBelongTo() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.owners
 }
 
 // belongsToAnother reports whether l was passed to another caller, so that the lock is no longer for l to release. l

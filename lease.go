@@ -217,7 +217,7 @@ func (l *lease) Unlock(ctx context.Context) error {
 // context that has the values of ctx and ends after releaseBound. ctx itself has often ended already, and a release
 // with an ended context would not be sent.
 func (l *lease) unlock(ctx context.Context) (err error) {
-	export := passing.ExportFrom(ctx)
+	export := passing.ExportFrom(ctx, l)
 	if q := l.grant.queue; q != nil && export == nil && q.handOver(l) {
 		l.discount()
 		return nil
@@ -229,7 +229,11 @@ func (l *lease) unlock(ctx context.Context) (err error) {
 	if export != nil {
 		request = l.exporting(export)
 	}
-	defer func() { err = l.release(ctx, request) }() // also if a hook panics
+	defer func() { // also if a hook panics
+		if export == nil || !errors.Is(l.Err(), ErrLost) {
+			err = l.release(ctx, request)
+		}
+	}()
 	return l.grant.finish(l, ErrUnlocked)
 }
 
@@ -254,7 +258,14 @@ func (l *lease) release(ctx context.Context, request func(context.Context, backe
 	if g.minHold > 0 {
 		req.Keep = max(0, g.minHold-time.Since(g.start))
 	}
-	err = fromBackend(request(rctx, req))
+	owners := g.mayBelongTo()
+	for n := 0; ; n++ {
+		err = fromBackend(request(rctx, req))
+		if n == len(owners) || !errors.Is(err, ErrNotHeld) {
+			break
+		}
+		req.Token = owners[n]
+	}
 	notHeld := errors.Is(err, ErrNotHeld)
 	unanswered := g.endRelease(err == nil || notHeld)
 	switch {

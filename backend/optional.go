@@ -66,9 +66,11 @@ type Exporter interface {
 	// be shorter than before, and keeps its label. From then on, no request of req.Token changes it.
 	//
 	//   - It compares and replaces in one atomic step.
-	//   - It is idempotent: if to is the owner value already, only the TTL begins anew.
+	//   - It is idempotent: if to is the owner value already, it changes nothing, and the TTL stays that of the first.
 	//   - It returns an error that matches ErrNotHeld, preferably a *NotHeldError, only if the store answered that neither
 	//     owns the lock. After any other error, the lock has one of the two owner values, or ends with its TTL.
+	//   - If its outcome is unknown, the Client releases the lock with req.Token first, and with to if that does not own
+	//     it, and may export it from to. Such a request is otherwise like the one for req.Token.
 	//   - It returns within milliseconds of the end of ctx.
 	Export(ctx context.Context, req Request, to string) error
 
@@ -79,8 +81,9 @@ type Exporter interface {
 	//   - It returns an error that matches ErrNotHeld only if the store answered that neither from nor req.Token owns the
 	//     lock. The Reason is LostTakenOver if another owner has it.
 	//   - If it is executed twice, both executions return the same grant, and the TTL is that of the first.
-	//   - To undo an attempt whose outcome is unknown, the backend frees the lock in one step if req.Token or from owns
-	//     it. So the request finds nothing if it is executed later, and nobody can use from again.
+	//   - To undo an attempt whose outcome is unknown, the backend frees the lock if req.Token or from owns it, in one
+	//     step, or in two of which the first is about from. So the request finds nothing if it is executed later, and
+	//     nobody can use from again.
 	//   - While Acquire is refused because the store may have forgotten locks, so is Resume.
 	Resume(ctx context.Context, req Request, from string) (Grant, error)
 }

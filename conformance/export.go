@@ -8,6 +8,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/internal/core/passing"
 )
 
 // exportProperties are those of a [backend.Exporter].
@@ -24,6 +25,19 @@ var exportProperties = []property[Harness]{
 		"A text that is never used would block the lock for as long as its first holder wanted it, or would end before it " +
 			"can be used.",
 		exportedLockEnds,
+	},
+	{
+		"ExportTwiceIsOne",
+		"A request to export that is executed again succeeds, leaves the TTL that the first has set, and does nothing once " +
+			"the lock was resumed.",
+		"A copy of the request that is late would keep a lock taken that nobody has, or take it from whoever has resumed it.",
+		exportTwiceIsOne,
+	},
+	{
+		"ExportInDoubtIsReleased",
+		"After Export, a release with the new owner value frees the lock, and the request is refused when it comes again.",
+		"Nobody could free the lock of an Export that was not answered, for as long as its text was to last.",
+		exportInDoubtIsReleased,
 	},
 	{
 		"ResumeHasANewToken",
@@ -76,7 +90,7 @@ func exporters(t testing.TB, h Harness) ([]backend.Exporter, []backend.Backend, 
 func (o *holding) export(t testing.TB, e backend.Exporter, ttl time.Duration) (to string) {
 	t.Helper()
 	req := o.req
-	req.TTL, to = ttl, backend.NewToken()
+	req.TTL, to = ttl, passing.NewOwner()
 	if err := within(t, "Export", hangLimit, func() error { return e.Export(t.Context(), req, to) }); err != nil {
 		t.Fatalf("Export of a held lock: expected no error, seen %v", err)
 	}
@@ -169,6 +183,48 @@ func exportedLockEnds(t testing.TB, h Harness) {
 		wantNotResumed(t, "of a lock that somebody else has got", es[0], what, from)
 		next.must(t)
 	}
+}
+
+func exportTwiceIsOne(t testing.TB, h Harness) {
+	es, bs, _ := exporters(t, h)
+	o, asked := grab(t, bs[0], "k", h.short()), time.Now()
+	to, req := o.export(t, es[0], h.short()), o.req
+	req.TTL = longTTL
+	if err := es[1].Export(t.Context(), req, to); err != nil {
+		t.Errorf("Export that is executed again: expected no error, seen %v", err)
+	}
+	next, at := grabWhenFree(t, bs[1], "k", longTTL, h.short()+h.late()+hangLimit)
+	if last := asked.Add(h.short() + h.late()); at.After(last) && backend.Of(bs[1]).CountsTime {
+		t.Errorf("Export that is executed again with a longer TTL: expected the lock to be free after that of the first, "+
+			"seen it free %v later", at.Sub(last))
+	}
+	next.must(t)
+
+	o = grab(t, bs[0], "k", longTTL)
+	to = o.export(t, es[0], longTTL)
+	next = mustResume(t, es[1], "k", to)
+	wantKind(t, "Export that is executed again, of a lock that was resumed", es[0].Export(t.Context(), o.req, to),
+		locker.ErrNotHeld)
+	if err := next.extend(t.Context(), longTTL); err != nil {
+		t.Errorf("Extend by who has resumed the lock: expected no error, seen %v", err)
+	}
+	next.must(t)
+}
+
+func exportInDoubtIsReleased(t testing.TB, h Harness) {
+	es, bs, _ := exporters(t, h)
+	o := grab(t, bs[0], "k", longTTL)
+	to := o.export(t, es[0], longTTL)
+	wantKind(t, "Release by the owner from before", o.release(t.Context()), locker.ErrNotHeld)
+	req := o.req
+	req.Token = to
+	if err := within(t, "Release", hangLimit, func() error { return bs[0].Release(t.Context(), req) }); err != nil {
+		t.Errorf("Release by the owner value of an export: expected no error, seen %v", err)
+	}
+	next := grab(t, bs[1], "k", longTTL)
+	wantKind(t, "Export that comes after its release", es[0].Export(t.Context(), o.req, to), locker.ErrNotHeld)
+	wantNotResumed(t, "of a lock that was released", es[1], "k", to)
+	next.must(t)
 }
 
 func resumeHasANewToken(t testing.TB, h Harness) {

@@ -95,6 +95,31 @@ var exportFlaws = []flaw{
 			return export(ctx, req, to)
 		}
 	}},
+	{name: "export: a late request begins the TTL anew", fails: []string{"ExportTwiceIsOne"}, store: func(s *store) {
+		export := s.export
+		s.export = func(ctx context.Context, req backend.Request, to string) error {
+			if s.of(req.Key).Token == to {
+				req.Token = to
+				return s.mem.Extend(ctx, req)
+			}
+			return export(ctx, req, to)
+		}
+	}},
+	{name: "export: nobody can release it", fails: []string{"ExportInDoubtIsReleased"}, store: func(s *store) {
+		exported := map[string]bool{} // owner values
+		export, release := s.export, s.release
+		s.export = func(ctx context.Context, req backend.Request, to string) error {
+			s.with(func() { exported[to] = true })
+			return export(ctx, req, to)
+		}
+		s.release = func(ctx context.Context, req backend.Request) error {
+			var refused bool
+			if s.with(func() { refused = exported[req.Token] }); refused {
+				return locker.ErrNotHeld
+			}
+			return release(ctx, req)
+		}
+	}},
 	{name: "export: the token stays", fails: []string{"ResumeHasANewToken"}, store: func(s *store) {
 		shown := map[uint64]uint64{} // by the token of the store
 		s.resumes(func(next resumeCall) resumeCall {

@@ -15,9 +15,11 @@ func (b *Backend) Export(_ context.Context, req backend.Request, to string) erro
 	if err != nil {
 		return err
 	}
-	l.token, l.expires = to, time.Now().Add(req.TTL)
-	l.tellSooner()
-	b.tell(req.Key)
+	if l.token != to { // otherwise it was exported before, and ends when that request said
+		l.token, l.expires = to, time.Now().Add(req.TTL)
+		l.tellSooner()
+		b.tell(req.Key)
+	}
 	return nil
 }
 

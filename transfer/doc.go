@@ -24,7 +24,8 @@
 //   - [locker.MinHold] makes the text last for as long as it demands. Whoever resumes the lock says how long it has to
 //     stay taken from then on. [locker.MaxHold] ends with the lease, too.
 //   - [locker.Wanted] of the new lease tells of those that have been waiting.
-//   - While a [locker.Client] drains, Export works, and Resume is refused with [locker.ErrDraining].
+//   - While a [locker.Client] drains, Export works, and Resume is refused with [locker.ErrDraining]. A Resume that was
+//     under way may use the text up.
 //   - Package inspect shows the lock as held, and releases it by force.
 //
 // The store has to state Export of its [backend.Capabilities]: [locker.As] finds a [backend.Capable].

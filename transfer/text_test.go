@@ -2,9 +2,12 @@ package transfer_test
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"strings"
 	"testing"
@@ -48,19 +51,68 @@ func TestTextIsNotShown(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d", "%T"} {
 		fmt.Fprintf(&shown, verb+"\n", text)
 		fmt.Fprintf(&shown, verb+"\n", &text)
-		fmt.Fprintf(&shown, verb+"\n", struct{ Text transfer.Text }{text})
+		for _, in := range []any{
+			struct{ Text transfer.Text }{text}, struct{ t transfer.Text }{text}, &struct{ t transfer.Text }{text},
+			struct{ t *transfer.Text }{&text}, struct{ t []transfer.Text }{[]transfer.Text{text}},
+			struct{ t any }{text}, struct{ t map[string]any }{map[string]any{"t": text}},
+			struct{ t map[transfer.Text]bool }{map[transfer.Text]bool{text: true}}, []transfer.Text{text},
+			struct{ t struct{ transfer.Text } }{},
+		} {
+			fmt.Fprintf(&shown, verb+"\n", in)
+		}
 	}
 	for _, logger := range []*slog.Logger{
 		slog.New(slog.NewTextHandler(&shown, nil)), slog.New(slog.NewJSONHandler(&shown, nil)),
 	} {
-		logger.Info("exported", "text", text, "in", struct{ Text transfer.Text }{text}, "at", &text)
+		logger.Info("exported", "text", text, "in", struct{ Text transfer.Text }{text}, "at", &text,
+			"unexported", struct{ t []transfer.Text }{[]transfer.Text{text}})
 	}
 	if err := json.NewEncoder(&shown).Encode(map[string]any{"text": text}); err != nil {
 		t.Error(err)
 	}
 	_, code, _ := strings.Cut(text.Secret(), ".")
-	if out := shown.String(); strings.Contains(out, code[:12]) || strings.Contains(out, "key-of") {
-		t.Errorf("the secret is in\n%s", out)
+	whole, err := base64.RawURLEncoding.DecodeString(code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{code[:12], string(whole[:12]), "key-of", fmt.Sprintf("%x", whole[:12])} {
+		if out := shown.String(); strings.Contains(out, part) {
+			t.Errorf("%q of the secret is in\n%s", part, out)
+		}
+	}
+}
+
+// The zero value has nothing, and texts are equal if they stand for the same export.
+func TestTextsAreCompared(t *testing.T) {
+	t.Parallel()
+	var none transfer.Text
+	if none.Key() != "" || none.Secret() != "" || none.String() == "" {
+		t.Errorf("the zero value has %q, %q", none.Key(), none.Secret())
+	}
+	one, other := exported(t, "k"), exported(t, "k")
+	read, err := transfer.Parse(one.Secret())
+	if err != nil || read != one || one == other || one == none {
+		t.Error("texts are not compared by what they stand for", err)
+	}
+}
+
+// The owner value of a lease, which programs and stores show, makes no text.
+func TestOwnerValueOfALeaseMakesNoText(t *testing.T) {
+	t.Parallel()
+	l := memory.New()
+	defer l.Close()
+	lease, err := l.TryLock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := []byte(lease.Token() + lease.Key())
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	_, err = transfer.Parse("locker-lease-1." + base64.RawURLEncoding.EncodeToString(b))
+	if !errors.Is(err, transfer.ErrText) || !strings.Contains(err.Error(), "owner value") {
+		t.Error(err)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/internal/core/passing"
 )
 
@@ -38,15 +37,17 @@ var (
 // TTL of the lease if that is 0, and nobody renews it. Whoever calls [Resume] with the text within that time has the
 // lock again. Otherwise it ends. If the lock was to stay taken for longer because of MinHold, it stays for that long.
 //
-// When Export has returned without an error, no request of this process changes the lock any more, whenever it arrives,
-// and neither does its Close. If Export fails, there is no text. Unless the error says that nothing was done, the lease
-// has ended, and the lock ends with its TTL at the latest; Unlock of the lease tries to release it. Like Unlock, Export
-// works with a context that has ended, and waits for a second at most. Errors match:
+// When Export has returned a Text, no request of this process changes the lock any more, whenever it arrives, and
+// neither does its Close. There is an error beside the Text if a middleware has one of its own. If there is no Text,
+// and the error does not say that nothing was done, the lease has ended. The lock ends with its TTL or with ttl at the
+// latest, and Unlock of the lease tries to release it, whatever has become of the Export. Like Unlock, Export works
+// with a context that has ended, and waits for a second at most. Errors match:
 //
 //   - errors.ErrUnsupported, if the store cannot do it, or if the lease is a permit, a shared lock, a writer's lock of
-//     package rwlock, the term of an election, a tick, or a [locker.AllLease]. Nothing was done.
+//     package rwlock, the term of an election, a tick, or a [locker.AllLease]. Nothing was done, unless it is the store
+//     itself that refuses the request; Err of the lease tells.
 //   - [locker.ErrInvalid], if ttl is not one for a lease. Nothing was done.
-//   - [locker.ErrLost] or [locker.ErrUnlocked], if the lease had ended.
+//   - [locker.ErrLost] or [locker.ErrUnlocked], if the lease had ended, or was lost before the request was sent.
 //   - [locker.ErrUnavailable], if it is not known whether the store has done it.
 //
 // To middleware, and in its metrics and logs, the call is an Unlock.
@@ -67,14 +68,19 @@ func Export(ctx context.Context, lease locker.Lease, ttl time.Duration) (Text, e
 	if err != nil {
 		return Text{}, about("export", lease.Key(), err)
 	}
-	x := &passing.Export{To: backend.NewToken(), TTL: ttl}
-	if err = lease.Unlock(x.With(ctx)); err == nil && !x.Passed() {
+	x := &passing.Export{Of: of, To: passing.NewOwner(), TTL: ttl}
+	err = lease.Unlock(x.With(ctx))
+	var text Text
+	switch {
+	case x.Passed():
+		text = newText(x.To, lease.Key())
+	case err == nil:
 		err = errForgotten
 	}
 	if err != nil {
-		return Text{}, about("export", lease.Key(), err)
+		err = about("export", lease.Key(), err)
 	}
-	return Text{key: lease.Key(), owner: x.To}, nil
+	return text, err
 }
 
 var errSeveral = fmt.Errorf("several locks at once cannot be passed on, export a lease of each: %w",
@@ -90,37 +96,43 @@ var errSeveral = fmt.Errorf("several locks at once cannot be passed on, export a
 //   - [ErrText], [ErrUsed] or [ErrEnded].
 //   - errors.ErrUnsupported, if the store cannot do it, or if l is that of a semaphore or of shared locks.
 //   - [locker.ErrUnavailable], if it is not known whether the store has done it. The text may be used up.
-//   - [locker.ErrDraining] and [locker.ErrClosed]. The text can still be used, by another Client.
+//   - [locker.ErrDraining] and [locker.ErrClosed]. The text can still be used, by another Client, unless the error
+//     matches ErrUnavailable as well: the request was under way when that began, and what it got was given up.
 //   - [locker.ErrInvalid], if an option cannot be used.
 //   - ctx's error, if ctx ended.
 //
 // To middleware, and in its metrics and logs, the call is a TryLock.
 func Resume(ctx context.Context, l locker.Locker, text Text, opts ...locker.Option) (locker.Lease, error) {
-	if text.owner == "" {
+	owner, key := text.parts()
+	if owner == "" {
 		return nil, about("resume", "", fmt.Errorf("%w: it is empty", ErrText))
 	}
-	r := &passing.Resumption{Key: text.key, From: text.owner}
-	lease, err := l.TryLock(r.With(ctx), text.key, opts...)
+	r := &passing.Resumption{Key: key, From: owner}
+	lease, err := l.TryLock(r.With(ctx), key, opts...)
 	var taken *locker.NotHeldError
 	switch {
-	case err == nil && !r.Heard():
+	case err == nil && !r.Granted():
 		_ = lease.Unlock(ctx)
 		err = errNotAsked
 	case err == nil:
 		return lease, nil
+	case errors.Is(err, locker.ErrClosed) && r.Sent():
+		err = fmt.Errorf("%w, so the text may be used up: %w", locker.ErrUnavailable, reason(err))
 	case errors.As(err, &taken) && taken.Reason == locker.LostTakenOver:
 		err = ErrUsed
 	case errors.Is(err, locker.ErrNotHeld):
 		err = ErrEnded
 	}
-	return nil, about("resume", text.key, err)
+	return nil, about("resume", key, err)
 }
 
 // about returns err with another operation in it.
-func about(op, key string, err error) error {
-	var of *locker.Error
-	if errors.As(err, &of) {
-		err = of.Err
+func about(op, key string, err error) error { return &locker.Error{Op: op, Key: key, Err: reason(err)} }
+
+// reason returns err without the operation that it names. What a middleware has added stays.
+func reason(err error) error {
+	if of, ok := err.(*locker.Error); ok { //nolint:errorlint // nothing around it may be dropped
+		return of.Err
 	}
-	return &locker.Error{Op: op, Key: key, Err: err}
+	return err
 }

@@ -34,8 +34,6 @@ func TestOneServer(t *testing.T) {
 		"MigrateAtTheSameTime":      testMigrateAtTheSameTime,
 		"MigrateInAnExistingSchema": testMigrateInAnExistingSchema,
 		"MigrateWithoutRights":      testMigrateWithoutRights,
-		"MigrateAsAnotherUser":      testMigrateAsAnotherUser,
-		"MigrateBesideADump":        testMigrateBesideADump,
 		"Examine":                   testExamine,
 		"FullPool":                  testFullPool,
 		"SchemaNames":               testSchemaNames,

@@ -4,13 +4,27 @@ package passing
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"sync/atomic"
 	"time"
 )
 
+// mark begins the owner values of texts. Those of leases, which programs see, never have it.
+const mark = "."
+
+// OwnerLen is the length of the owner value of a text, and of others.
+const OwnerLen = 27
+
+// NewOwner returns a new owner value for a text.
+func NewOwner() string { return mark + rand.Text() }
+
+// IsOwner reports whether owner may be that of a text, and is none of a lease.
+func IsOwner(owner string) bool { return len(owner) == OwnerLen && strings.HasPrefix(owner, mark) }
+
 // Export asks for the lock of a lease to be passed on instead of released when the lease is unlocked.
 type Export struct {
+	Of  any           // the lease; middleware may unlock others with the same context
 	To  string        // the owner value of the text
 	TTL time.Duration // how long the lock stays taken; 0: for the TTL of the lease
 
@@ -24,9 +38,12 @@ func (x *Export) With(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exportKey{}, x)
 }
 
-// ExportFrom returns the Export of the call of Unlock that ctx belongs to, or nil.
-func ExportFrom(ctx context.Context) *Export {
+// ExportFrom returns what a call of Unlock of that lease with the context ctx exports, or nil.
+func ExportFrom(ctx context.Context, lease any) *Export {
 	x, _ := ctx.Value(exportKey{}).(*Export)
+	if x == nil || x.Of != lease {
+		return nil
+	}
 	return x
 }
 
@@ -42,7 +59,7 @@ type Resumption struct {
 	Key  string // of the lock; middleware may put something before or after it, and may acquire other locks
 	From string // the owner value of the text
 
-	heard atomic.Bool
+	sent, granted atomic.Bool
 }
 
 type resumptionKey struct{}
@@ -61,8 +78,15 @@ func ResumptionFrom(ctx context.Context, key string) *Resumption {
 	return r
 }
 
-// Hear records that a Client knows of it.
-func (r *Resumption) Hear() { r.heard.Store(true) }
+// Send records that the store was asked, and Sent reports it.
+func (r *Resumption) Send() { r.sent.Store(true) }
 
-// Heard reports whether a Client knows of it.
-func (r *Resumption) Heard() bool { return r.heard.Load() }
+// Sent reports whether Send was called.
+func (r *Resumption) Sent() bool { return r.sent.Load() }
+
+// Grant records that the store has granted it, and Granted reports it. A middleware that forgets the context of its
+// caller acquires a free lock instead.
+func (r *Resumption) Grant() { r.granted.Store(true) }
+
+// Granted reports whether Grant was called.
+func (r *Resumption) Granted() bool { return r.granted.Load() }
