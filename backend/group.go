@@ -60,6 +60,20 @@ const (
 	Exclusive
 )
 
+// String returns the name of the kind, which is empty for permits.
+func (k Kind) String() string {
+	switch k {
+	case Shared:
+		return "shared"
+	case Upgradeable:
+		return "upgradeable"
+	case Exclusive:
+		return "exclusive"
+	default:
+		return ""
+	}
+}
+
 // Excludes reports whether a lock of that kind is held by nobody while a lock of the other kind is. It is not for
 // permits.
 func (k Kind) Excludes(other Kind) bool {

@@ -116,6 +116,10 @@ type Inspection struct {
 	// Permits has the numbers of the permits that the owner has, if the key is the name of a group; see backend.Group.
 	Permits []int
 
+	// Kind is that of the lock which the owner has of a group: shared, upgradeable or exclusive; see backend.Kind. It is
+	// empty for permits, and for a lock that is none of a group.
+	Kind string
+
 	// Holders has all owners of a group, in the order in which their time ends. What else is said of the group is about
 	// the first of them. It is nil for a lock.
 	Holders []Inspection

@@ -440,7 +440,8 @@ func (g *group) owned(owner string) *entry {
 func (g *group) inspect(e *entry) inspect.Inspection {
 	i := inspect.Inspection{State: inspect.Free, Waiting: len(g.waiting)}
 	if e != nil {
-		i.State, i.Label, i.Fence, i.Permits = inspect.Held, e.label, e.fence, slices.Clone(e.permits)
+		i.State, i.Label, i.Fence = inspect.Held, e.label, e.fence
+		i.Permits, i.Kind = slices.Clone(e.permits), e.kind.String()
 		i.Owner = e.token[:min(ownerPrefixLen, len(e.token))]
 		i.Remaining, i.Held = time.Until(e.expires), time.Since(e.since)
 		if g.entries[e.token] == nil {

@@ -394,20 +394,3 @@ func TestForceReleaseOfPermitsNeedsAnOwner(t *testing.T) {
 		}
 	})
 }
-
-// The groups on Redis have permits only. What is asked for beside them is refused before anything is sent.
-func TestGroupsHavePermitsOnly(t *testing.T) {
-	inGroupWorld(t, func(w *groupWorld) {
-		b := backendOf(w.node.Driver(w.deliver))
-		w.Cleanup(func() { _ = b.(io.Closer).Close() })
-		for _, kind := range []backend.Kind{backend.Shared, backend.Upgradeable, backend.Exclusive} {
-			req := backend.Request{Key: "k", Token: "t", TTL: time.Minute, Group: &backend.Group{Kind: kind}}
-			if _, err := b.Acquire(w.Context(), req); !errors.Is(err, errors.ErrUnsupported) {
-				w.Errorf("kind %d: %v", kind, err)
-			}
-		}
-		if sent := w.commands.Load(); sent > 0 {
-			w.Errorf("%d commands were sent", sent)
-		}
-	})
-}

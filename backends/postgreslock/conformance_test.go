@@ -34,6 +34,8 @@ func TestOneServer(t *testing.T) {
 		"MigrateAtTheSameTime":      testMigrateAtTheSameTime,
 		"MigrateInAnExistingSchema": testMigrateInAnExistingSchema,
 		"MigrateWithoutRights":      testMigrateWithoutRights,
+		"MigrateAsAnotherUser":      testMigrateAsAnotherUser,
+		"MigrateBesideADump":        testMigrateBesideADump,
 		"Examine":                   testExamine,
 		"FullPool":                  testFullPool,
 		"SchemaNames":               testSchemaNames,

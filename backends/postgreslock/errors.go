@@ -24,17 +24,19 @@ var advice = map[string]string{
 	"53200": "give the server more memory; if its lock table is full, raise max_locks_per_transaction",
 	"25006": readOnly,
 	"0A000": readOnly, "55000": readOnly,
-	"55P03": "another request for this lock is still under way, or a dump of the schema if tokens are to be raised",
-	"LKISO": "set default_transaction_isolation of the user to read committed",
-	"LKSNP": "begin the transaction when the lock has been acquired, and call InTx first",
-	"53100": "make room on the disk of the server",
-	"53300": "raise max_connections of the server, or lower pool_max_conns",
+	lockTimeout: "another request for this lock is still under way, or a dump of the schema if tokens are to be raised",
+	"LKISO":     "set default_transaction_isolation of the user to read committed",
+	"LKSNP":     "begin the transaction when the lock has been acquired, and call InTx first",
+	"53100":     "make room on the disk of the server",
+	"53300":     "raise max_connections of the server, or lower pool_max_conns",
 }
 
 const readOnly = "if this server is a standby, name the primary; else switch off default_transaction_read_only of " +
 	"the server, the database or the user; if InTx was called in a transaction that is read only, begin another one"
 
 const noRight = "42501"
+
+const lockTimeout = "55P03"
 
 // apart is the code for programs that make a lock of each place of a group.
 const apart = "LKAPT"

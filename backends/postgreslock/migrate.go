@@ -26,8 +26,10 @@ type Beginner interface {
 // how many migrations it has applied. It changes nothing that is up to date. Programs that start at the same time may
 // all call it. Of opts, it uses [Schema].
 //
-// The user needs the right to create a schema, or all rights on an existing one, also if everything is up to date. The
-// programs that lock need fewer: see docs/backends/postgres.md.
+// The user needs the right to create a schema, or all rights on an existing one, also if everything is up to date. What
+// a migration makes belongs to the owner of the tables, so another user must be able to take that role (SET ROLE). The
+// programs that lock need fewer rights: see docs/backends/postgres.md. A transaction that uses the tables for longer
+// than two seconds, as that of a dump, makes a migration fail, which changes nothing then.
 func Migrate(ctx context.Context, db Beginner, opts ...Option) (applied int, err error) {
 	o := newOptions(opts)
 	if o.invalid != nil {
@@ -39,8 +41,11 @@ func Migrate(ctx context.Context, db Beginner, opts ...Option) (applied int, err
 	})
 	switch {
 	case code(err) == noRight:
-		err = fmt.Errorf("%w: %w: migrate as the owner of the schema, or as a user who may create one (GRANT CREATE ON "+
-			"DATABASE)", locker.ErrUnavailable, err)
+		err = fmt.Errorf("%w: %w: migrate as the owner of the schema and of its tables, or as a user who may create one "+
+			"(GRANT CREATE ON DATABASE)", locker.ErrUnavailable, err)
+	case code(err) == lockTimeout:
+		err = fmt.Errorf("%w: %w: a transaction uses the tables, such as that of a dump: migrate again when it has ended",
+			locker.ErrUnavailable, err)
 	default:
 		err = unavailable(err)
 	}
@@ -79,6 +84,12 @@ DO $$ BEGIN
 END $$;
 CREATE TABLE IF NOT EXISTS @schema@.migrations (version int PRIMARY KEY);`
 
+// asOwner lets a migration make everything as the owner of the tables, because the functions of programs run as that
+// user. A change of a table that waits for a transaction makes all requests wait behind it, so it soon gives up.
+const asOwner = `
+SELECT set_config('lock_timeout', '2s', true), set_config('role', pg_get_userbyid(c.relowner), true)
+FROM pg_class c WHERE c.oid = '@schema@.migrations'::regclass;`
+
 func migrate(ctx context.Context, tx pgx.Tx, schema string) (applied int, err error) {
 	var encoding string
 	if err := tx.QueryRow(ctx, "SHOW server_encoding").Scan(&encoding); err != nil {
@@ -106,6 +117,11 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) (applied int, err er
 	for _, m := range all {
 		if m.version <= is {
 			continue
+		}
+		if applied == 0 {
+			if err := run(schemaOf(asOwner, schema)); err != nil {
+				return 0, err
+			}
 		}
 		if err := run(m.text); err != nil {
 			return 0, fmt.Errorf("%s: %w", m.name, err)

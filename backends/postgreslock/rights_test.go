@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker/backends/postgreslock"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/pgtest"
+	"github.com/golocker/locker/semaphore"
 )
 
 // documented returns the statements of the code blocks in SQL that the page of this backend has.
@@ -129,6 +130,82 @@ func testMigrateInAnExistingSchema(t *testing.T, s *pgtest.Server) {
 	_, err := postgreslock.Migrate(t.Context(), pool(t, s.URL("owner")), postgreslock.Schema("own"))
 	must(t, "Migrate", err)
 	must(t, "Unlock", lock(t, client(t, s.URL("owner"), postgreslock.Schema("own")), "k").Unlock(t.Context()))
+}
+
+// migratedTo4 makes the tables of locks as they were without groups, as a user who owns the schema.
+func migratedTo4(t *testing.T, s *pgtest.Server, schema, owner string) {
+	t.Helper()
+	admin := pool(t, s.URL("postgres"))
+	run(t, admin, "CREATE ROLE "+owner+" LOGIN")
+	run(t, admin, "CREATE SCHEMA "+schema+" AUTHORIZATION "+owner)
+	text, err := postgreslock.MigrationSQL(postgreslock.Schema(schema))
+	must(t, "MigrationSQL", err)
+	text, _, _ = strings.Cut(text, "\n-- 0005_")
+	run(t, pool(t, s.URL(owner)), text+"COMMIT")
+}
+
+// A migration by another user leaves the rights that programs have to the locks, also those that they have through
+// PUBLIC, and gives them those to groups. What it makes belongs to the owner of the tables. A user who cannot take that
+// role changes nothing.
+func testMigrateAsAnotherUser(t *testing.T, s *pgtest.Server) {
+	admin := pool(t, s.URL("postgres"))
+	run(t, admin, "CREATE ROLE migrated_user LOGIN")
+	for _, user := range []string{"postgres", "migrated_member", "migrated_stranger"} {
+		schema, owner := "by_"+user, "owner_of_"+user
+		migratedTo4(t, s, schema, owner)
+		switch user {
+		case "migrated_member":
+			run(t, admin, "CREATE ROLE migrated_member LOGIN IN ROLE "+owner)
+		case "migrated_stranger":
+			run(t, admin, "CREATE ROLE migrated_stranger LOGIN")
+			run(t, admin, "GRANT ALL ON SCHEMA "+schema+" TO migrated_stranger")
+			run(t, admin, "GRANT ALL ON ALL TABLES IN SCHEMA "+schema+" TO migrated_stranger")
+		}
+		run(t, admin, "GRANT USAGE ON SCHEMA "+schema+" TO PUBLIC")
+		run(t, admin, "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "+schema+" TO PUBLIC")
+		l := client(t, s.URL("migrated_user"), postgreslock.Schema(schema))
+		lease := lock(t, l, "k")
+		_, err := postgreslock.Migrate(t.Context(), pool(t, s.URL(user)), postgreslock.Schema(schema))
+		if user == "migrated_stranger" {
+			wantText(t, "Migrate by "+user, err, "owner of the schema and of its tables")
+		} else {
+			must(t, "Migrate by "+user, err)
+			must(t, "Unlock", lock(t, semaphore.New(l, 1), "k").Unlock(t.Context()))
+			others := texts(t, admin, "SELECT proname FROM pg_proc WHERE pronamespace = $1::regnamespace AND "+
+				"proowner <> $2::regrole", schema, owner)
+			if len(others) > 0 {
+				t.Errorf("Migrate by %s: the functions %v have another owner than the tables", user, others)
+			}
+		}
+		must(t, "Extend after a migration by "+user, lease.Extend(t.Context()))
+		must(t, "Verify after a migration by "+user, locker.Verify(t.Context(), lease))
+		must(t, "Unlock after a migration by "+user, lease.Unlock(t.Context()))
+	}
+}
+
+// A migration gives up if a transaction uses the tables for long, as a dump does, and programs lock beside it.
+func testMigrateBesideADump(t *testing.T, s *pgtest.Server) {
+	if testing.Short() {
+		t.Skip("it waits for two seconds")
+	}
+	migratedTo4(t, s, "dumped", "owner_of_dumped")
+	owner := pool(t, s.URL("owner_of_dumped"))
+	l := client(t, s.URL("owner_of_dumped"), postgreslock.Schema("dumped"))
+	lease := lock(t, l, "k")
+	dump := begin(t, s.URL("owner_of_dumped"), pgx.RepeatableRead)
+	_, err := dump.Exec(t.Context(), "SELECT FROM dumped.waiters")
+	must(t, "SELECT", err)
+	_, err = postgreslock.Migrate(t.Context(), owner, postgreslock.Schema("dumped"))
+	wantText(t, "Migrate beside a dump", err, "migrate again when it has ended")
+	must(t, "Extend beside a dump", lease.Extend(t.Context()))
+	must(t, "Unlock", lock(t, l, "other").Unlock(t.Context()))
+	must(t, "Commit", dump.Commit(t.Context()))
+	applied, err := postgreslock.Migrate(t.Context(), owner, postgreslock.Schema("dumped"))
+	must(t, "Migrate after a dump", err)
+	if applied != 1 {
+		t.Errorf("got %d migrations after a dump, want the one that gave up", applied)
+	}
+	must(t, "Unlock", lease.Unlock(t.Context()))
 }
 
 // A user who lacks a right to migrate is told who may, and not the rights of programs that lock. So is a DBA who runs

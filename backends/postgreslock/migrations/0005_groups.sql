@@ -481,18 +481,21 @@ BEGIN
 	END IF;
 END $$;
 
-REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION @schema@.excludes, @schema@.expire, @schema@.vacant, @schema@.fits, @schema@.may_upgrade,
+	@schema@.take, @schema@.turns, @schema@.call_up, @schema@.acquire_entry, @schema@.share, @schema@.free_entry,
+	@schema@.inspect_all, @schema@.list_groups, @schema@.force FROM PUBLIC;
 
--- Whoever may do something with locks may do the same with groups.
+-- Whoever may do something with locks may do the same with groups. The grantee 0 is PUBLIC.
 DO $$
 DECLARE
 	given record;
 BEGIN
 	FOR given IN
-		SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', n.new, a.grantee::regrole) AS text
+		SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', n.new,
+			CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END) AS text
 		FROM (VALUES ('verify', '@schema@.acquire_entry, @schema@.share, @schema@.inspect_all'),
 			('list', '@schema@.list_groups'), ('force_release', '@schema@.force')) n(old, new), pg_proc p, aclexplode(p.proacl) a
-		WHERE p.proname = n.old AND p.pronamespace = '@schema@'::regnamespace AND a.grantee NOT IN (0, p.proowner)
+		WHERE p.proname = n.old AND p.pronamespace = '@schema@'::regnamespace AND a.grantee <> p.proowner
 	LOOP
 		EXECUTE given.text;
 	END LOOP;

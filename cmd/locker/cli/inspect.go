@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,9 +52,10 @@ when the next one is shown.
 
 With --permits, inspect shows who has which of the permits, and how many wait. On stores where each permit is a lock, it
 shows these locks, and at the end the gate. The holder of the gate is the first of those that wait, and waits for all
-permits. Those that wait for the gate are the others. With --shared, the key has 64
-slots, of which a reader holds one and a writer all, the gate, and the lock rwintent, for which writers wait before the
-gate. Free ones are not shown then; --exclusive is the same. Without these flags, inspect shows the plain lock of that
+permits. Those that wait for the gate are the others. With --shared, it shows who has the key of readers and writers, and
+how many wait. On stores where these are made of locks, the key has 64 slots, of which a reader holds one and a writer
+all, the gate, and the lock rwintent, for which writers wait before the gate. Free ones are not shown then; --exclusive
+is the same. Without these flags, inspect shows the plain lock of that
 name. If that is free, it also shows what readers, writers, and holders of the first 64 permits have of the key.
 
 It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
@@ -93,7 +95,7 @@ It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 			var locks []string
 			for _, key := range all {
 				if shared {
-					locks = append(locks, rwlock.New(nil).Locks(key)...)
+					locks = append(locks, rwlock.New(l).Locks(key)...)
 				} else {
 					locks = append(locks, locksOf(l, key, permits)...)
 				}
@@ -226,7 +228,8 @@ type lockJSON struct {
 	Waiting     int        `json:"waiting"`
 	Error       string     `json:"error,omitempty"`
 	Permits     []int      `json:"permits,omitempty"` // the numbers that the owner has
-	Holders     []lockJSON `json:"holders,omitempty"` // of a group of permits
+	Access      string     `json:"access,omitempty"`  // of a group of readers and writers: shared, upgradeable or exclusive
+	Holders     []lockJSON `json:"holders,omitempty"` // of a group
 	Nodes       []lockJSON `json:"nodes,omitempty"`
 }
 
@@ -234,7 +237,7 @@ func lockOf(key string, i inspect.Inspection) lockJSON {
 	j := lockJSON{
 		Key: key, State: string(i.State), Owner: i.Owner, Label: i.Label,
 		HeldMS: i.Held.Milliseconds(), RemainingMS: i.Remaining.Milliseconds(),
-		Fence: i.Fence, Waiting: i.Waiting, Permits: i.Permits,
+		Fence: i.Fence, Waiting: i.Waiting, Permits: i.Permits, Access: i.Kind,
 	}
 	for _, h := range i.Holders {
 		j.Holders = append(j.Holders, lockOf("", h))
@@ -284,12 +287,16 @@ func (a *app) printInspection(key string, i inspect.Inspection) {
 	}
 }
 
-// printHolders prints who has permits of a group.
+// printHolders prints who has something of a group.
 func (a *app) printHolders(holders []inspect.Inspection) {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "permits\tstate\tholder\towner\tfree in\tfence")
+	what := "permits"
+	if holders[0].Kind != "" {
+		what = "access"
+	}
+	fmt.Fprintln(w, what+"\tstate\tholder\towner\tfree in\tfence")
 	for _, h := range holders {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", numbers(h.Permits), h.State, labelOf(h), orDash(owner(h)),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(h.Kind, numbers(h.Permits)), h.State, labelOf(h), orDash(owner(h)),
 			orDash(span(h.Remaining)), orDash(fence(h)))
 	}
 	_ = w.Flush()

@@ -26,7 +26,7 @@ type kind struct {
 // kindsOf returns the kinds of which key has locks that are not free. A plain lock of that name has nothing to do with
 // them.
 func kindsOf(ctx context.Context, l locker.Locker, i inspect.Inspector, key string) ([]kind, error) {
-	permits, both := semaphore.New(l, likelyPermits).Locks(key), rwlock.New(nil).Locks(key)
+	permits, both := semaphore.New(l, likelyPermits).Locks(key), rwlock.New(l).Locks(key)
 	all := slices.Concat(permits, both)
 	taken, errs := make([]bool, len(all)), make([]error, len(all))
 	next := make(chan int)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/core/placename"
@@ -47,8 +48,11 @@ The kinds are:
 
   lock          a plain lock
   permit 2      a permit of a semaphore, by its number; or how many, of a label
-  slot          one of the 64 slots of a key for readers and writers; or how
-                many, of a label. A reader has one, and a writer all
+  reader        one that reads, or how many, of a label; an upgradeable reader
+                may become a writer
+  writer        one that writes
+  slot          on stores where readers and writers are made of locks, one of
+                the 64 slots of a key; or how many, of a label. A reader has one
   first waiter  who waits at the front for permits, or for readers and a writer
   tick          what locker run --tick keeps
 
@@ -188,6 +192,8 @@ const (
 	kindLock   = "lock"
 	kindPermit = "permit"
 	kindSlot   = "slot"
+	kindReader = "reader"
+	kindRaises = "upgradeable reader"
 	kindWriter = "writer"
 	kindWaiter = "first waiter"
 	kindTick   = "tick"
@@ -206,6 +212,12 @@ func partOf(l inspect.Listed) (key, kind string) {
 	switch {
 	case rest == "gate" || rest == "intent":
 		return key, kindWaiter
+	case l.Kind == backend.Exclusive.String():
+		return key, kindWriter
+	case l.Kind == backend.Upgradeable.String():
+		return key, kindRaises
+	case l.Kind != "":
+		return key, kindReader
 	case shared:
 		return key, kindSlot
 	}
@@ -256,6 +268,9 @@ func (t *table) add(l inspect.Listed) error {
 	of.key, of.kind = partOf(l)
 	for _, p := range l.Permits {
 		of.places = append(of.places, strconv.Itoa(p))
+	}
+	if l.Kind != "" {
+		of.places = []string{l.Owner}
 	}
 	if of.places == nil && of.kind != kindLock && of.kind != kindTick {
 		_, what, _ := placename.Parse(l.Key)

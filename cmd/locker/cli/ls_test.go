@@ -42,6 +42,8 @@ func TestLsShowsWhoHasWhat(t *testing.T) {
 			take(l, "a\nb \x1b[31m")
 			take(l, "other")
 			take(rwlock.New(l).Shared(), "checkout")
+			take(rwlock.New(l).Shared(), "checkout")
+			take(rwlock.New(l).Upgradeable(), "checkout")
 			take(rwlock.New(l).Exclusive(), "catalogue")
 			permitOfKey(t, url, "checkout", 3)
 
@@ -51,12 +53,13 @@ func TestLsShowsWhoHasWhat(t *testing.T) {
 			assert.Regexp(t, `(?m)^checkout:42 +lock +held +web-7:4211 +\S+ +(\d\d\.\ds|1m0s) +0$`, out)
 			assert.Regexp(t, `(?m)^"a\\nb \\x1b\[31m" +lock `, out)
 			assert.Regexp(t, `(?m)^catalogue +writer +held `, out)
-			assert.Regexp(t, `(?m)^checkout +slot +held `, out)
+			assert.Regexp(t, `(?m)^checkout +2 readers +held `, out)
+			assert.Regexp(t, `(?m)^checkout +upgradeable reader +held `, out)
 			assert.Regexp(t, `(?m)^checkout +permit \d +held `, out)
-			assert.Equal(t, 7, strings.Count(out, "\n"), out)
+			assert.Equal(t, 8, strings.Count(out, "\n"), out)
 			code, out, _ = call(env, "ls", "checkout")
 			assert.Zero(t, code)
-			assert.Equal(t, 4, strings.Count(out, "\n"), out)
+			assert.Equal(t, 5, strings.Count(out, "\n"), out)
 
 			code, out, _ = call(env, "ls", "--json", "checkout")
 			assert.Zero(t, code)
@@ -68,7 +71,7 @@ func TestLsShowsWhoHasWhat(t *testing.T) {
 			assert.Equal(t, "checkout:42", kinds["lock"].Key)
 			assert.Equal(t, "held", kinds["lock"].State)
 			assert.Equal(t, "checkout", kinds["permit"].Of)
-			assert.Contains(t, kinds["slot"].Key, "{checkout}#rw")
+			assert.Equal(t, "{checkout}#rw", kinds["reader"].Key)
 		})
 	}
 }

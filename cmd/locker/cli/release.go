@@ -35,7 +35,7 @@ other users can see the arguments of a program.
 
 With --permits, release takes the permit whose owner has the token, which has to be given. If the first waiter has the
 token, release takes the gate from it. Locks of readers and writers are released one by one, by the names that locker
-inspect --shared shows.
+inspect --shared shows, and with --token if several have the key.
 
 It exits with 0 if the lock was taken or was free, and with 75 if another owner has it. With --permits, it exits with 75
 if no permit has that owner.`,

@@ -63,6 +63,8 @@ func errorOf(s script.Status, held locker.HeldError, number int) error {
 		return locker.ErrForeignKey
 	case script.Apart:
 		return errApart
+	case script.NotUpgradeable:
+		return errNotUpgradeable
 	case script.Duplicate:
 		return alias(number)
 	case script.Resting, script.OtherGuard, script.NoGuard:
@@ -95,9 +97,12 @@ type alias int
 
 func (a alias) Error() string { return fmt.Sprintf("the same server as node %d", int(a)) }
 
-// errApart keeps programs with groups of permits from those that make a lock of each permit.
-var errApart = fmt.Errorf("%w: a program has a lock for one of the permits, or waits at their gate: it is of another "+
+// errApart keeps programs with groups from those that make a lock of each place.
+var errApart = fmt.Errorf("%w: a program has a lock for one of the places, or waits at their gate: it is of another "+
 	"version", locker.ErrForeignKey)
+
+// errNotUpgradeable is the answer to an upgrade of a lock that has ended. The upgrade is in no queue then.
+var errNotUpgradeable = fmt.Errorf("%w: the upgradeable lock has ended", locker.ErrNotHeld)
 
 var errGone = &locker.NotHeldError{Reason: locker.LostGone}
 
@@ -112,7 +117,8 @@ func known(err error) bool {
 	if errors.As(err, new(alias)) || errors.As(err, new(*guardError)) {
 		return true
 	}
-	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp)
+	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp) ||
+		errors.Is(err, errNotUpgradeable)
 }
 
 // isFault reports whether err may be temporary: the server did not answer, or refused the command for now.
@@ -121,7 +127,8 @@ func isFault(err error) bool {
 	if errors.As(err, &guarded) {
 		return guarded.status != script.OtherGuard
 	}
-	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, errGivenUp)
+	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, errGivenUp) &&
+		!errors.Is(err, errNotUpgradeable)
 }
 
 // isShortfall reports whether err says that the request was executed, and that too few replicas have confirmed it.

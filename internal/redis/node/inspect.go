@@ -19,7 +19,7 @@ type State struct {
 	value string // the whole value of the lock; empty: nobody has it
 	owner string // the owner's whole token, or another library's value
 	node  int    // the number of the node in the owner's list; 0: the value is not that of a lock of this library
-	group bool   // the lock is a group of permits, and this is one of its entries
+	group bool   // the lock is a group, and this is one of its entries
 }
 
 // OwnedBy reports whether the owner's token begins with prefix. It returns false if there is no owner. The owner of a
@@ -97,6 +97,11 @@ func stateOf(r script.State) State {
 		}
 		s.Owner = s.owner[:min(shown, len(s.owner))]
 		s.Permits = r.Permits
+		for kind, of := range kinds {
+			if of == r.Kind {
+				s.Kind = kind.String()
+			}
+		}
 	}
 	return s
 }
@@ -111,7 +116,7 @@ func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRe
 
 func (n *Node) force(key string, s State, onRedlock bool) script.Command {
 	if s.group {
-		return n.keys(key).ForcePermits(s.value, s.Remaining+cleanupLife, n.guard)
+		return n.keys(key).ForceEntry(s.value, s.Remaining+cleanupLife, n.guard)
 	}
 	return n.keys(key).Force(s.value, s.Remaining+cleanupLife, onRedlock, n.guard)
 }
@@ -128,7 +133,7 @@ func (n *Node) inspect(ctx context.Context, key string) (State, error) {
 	return n.inspectOwner(ctx, key, "")
 }
 
-// inspectOwner is inspect. Of a group of permits, it returns the entry of an owner whose token begins with owner, if
+// inspectOwner is inspect. Of a group, it returns the entry of an owner whose token begins with owner, if
 // there is one, and else that whose time is over first.
 func (n *Node) inspectOwner(ctx context.Context, key, owner string) (State, error) {
 	if err := n.Check(&backend.Request{Key: key}); err != nil {
@@ -138,7 +143,7 @@ func (n *Node) inspectOwner(ctx context.Context, key, owner string) (State, erro
 	if err != nil || s.State != inspect.Foreign {
 		return s, err
 	}
-	s, err = n.state(n.ask(ctx, n.keys(key).InspectPermits(owner, math.MaxInt32)))
+	s, err = n.state(n.ask(ctx, n.keys(key).InspectGroup(owner, math.MaxInt32)))
 	if owner != "" && s.State == inspect.Free {
 		return n.inspectOwner(ctx, key, "")
 	}
@@ -146,14 +151,14 @@ func (n *Node) inspectOwner(ctx context.Context, key, owner string) (State, erro
 	return s, err
 }
 
-// isWanted reports whether others wait for the lock of req, or may have to wait for its permits.
+// isWanted reports whether others wait for the lock of req, or may have to wait for what it has of a group.
 func (n *Node) isWanted(ctx context.Context, req *backend.Request) bool {
 	var s State
 	var err error
 	if req.Group == nil {
 		s, err = n.inspect(ctx, req.Key)
 	} else {
-		s, err = n.state(n.ask(ctx, n.keys(req.Key).InspectPermits(req.Token, 1)))
+		s, err = n.state(n.ask(ctx, n.keys(req.Key).InspectGroup(req.Token, 1)))
 	}
 	return err == nil && s.Waiting > 0
 }

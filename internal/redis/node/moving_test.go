@@ -90,6 +90,59 @@ func TestRefusedWhileTheSlotMoves(t *testing.T) {
 	}
 }
 
+// severalKeys refuses scripts that need what may be missing while a slot moves.
+type severalKeys struct {
+	drivers.Driver
+	moves atomic.Bool
+}
+
+// Cluster implements drivers.Cluster.
+func (*severalKeys) Cluster() {}
+
+func (d *severalKeys) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if d.moves.Load() && cmds[0][0] == "EVALSHA" && cmds[0][2] > "2" {
+		return []drivers.Reply{drivers.ServerError("TRYAGAIN for a while")}, nil
+	}
+	return d.Driver.Do(ctx, cmds...)
+}
+
+// A lock of a group that becomes a shared one is extended while its slot moves, and others come when it has moved.
+func TestDowngradeWhileTheSlotMoves(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		d := &severalKeys{
+			Driver: simnode.Cluster(simnode.NewNodes(1), func(int) simnode.Network { return nil }),
+		}
+		c := NewCluster(d, Options{Prefix: "p:"})
+		defer func() { _ = c.Close() }()
+		as := func(token string, kind backend.Kind) backend.Request {
+			return backend.Request{Key: "k", Token: token, TTL: 10 * time.Second, Group: &backend.Group{Kind: kind}}
+		}
+		writer := as("w", backend.Exclusive)
+		g, err := c.Acquire(t.Context(), writer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writer.Fence, writer.Private, writer.Group = g.Fence, g.Private, &backend.Group{Kind: backend.Shared}
+		d.moves.Store(true)
+		for range 3 {
+			time.Sleep(5 * time.Second)
+			if err := c.Extend(t.Context(), writer); err != nil {
+				t.Errorf("the slot moves: %v", err)
+			}
+		}
+		d.moves.Store(false)
+		if _, err := c.Acquire(t.Context(), as("r", backend.Shared)); !errors.Is(err, locker.ErrHeld) {
+			t.Errorf("a reader beside a writer: %v", err)
+		}
+		if err := c.Extend(t.Context(), writer); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Acquire(t.Context(), as("r", backend.Shared)); err != nil {
+			t.Errorf("a reader beside one that was a writer: %v", err)
+		}
+	})
+}
+
 // Verify waits for a slot that moves, as acquisitions do.
 func TestVerifyWhileTheSlotMoves(t *testing.T) {
 	const timeout, window = 4 * time.Second, time.Second

@@ -126,9 +126,6 @@ func (n *Node) Check(req *backend.Request) error {
 	if err := n.covers(req); err != nil {
 		return err
 	}
-	if g := req.Group; g != nil && g.Kind != backend.Permit {
-		return errNoKinds
-	}
 	if why := script.Reserved(n.prefix, req.Key); why != "" {
 		return fmt.Errorf("%w: %s", locker.ErrInvalid, why)
 	}
@@ -214,9 +211,13 @@ func (n *Node) attempt(req *backend.Request) script.Attempt {
 		Contended: n.contended.lately(keys.Lock), Fences: min(req.Fences, backend.MaxFences),
 	}
 	if g := req.Group; g != nil {
-		a.Permits = &script.Permits{N: g.N, Weight: g.Weight}
+		a.Wants = &script.Wants{N: g.N, Weight: g.Weight, Kind: kinds[g.Kind], From: g.From}
 	}
 	return a
+}
+
+var kinds = map[backend.Kind]script.Kind{
+	backend.Shared: script.Shared, backend.Upgradeable: script.Upgradeable, backend.Exclusive: script.Exclusive,
 }
 
 func (n *Node) keys(key string) script.Keys {
@@ -266,7 +267,7 @@ func (n *Node) Extend(ctx context.Context, req backend.Request) error {
 	if err := n.covers(&req); err != nil {
 		return err
 	}
-	reply, err := n.grant(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, n.moving(req.TTL), nil)
+	reply, err := n.extend(ctx, &req)
 	if o, _ := script.ReadOwned(reply); err == nil && o.Waited && req.Wanted != nil {
 		// Those that have waited may have left. The usual extension must not need the key of the queue as well: while a
 		// slot of a Redis Cluster moves, it would be refused, because there is no such key.
@@ -277,12 +278,39 @@ func (n *Node) Extend(ctx context.Context, req backend.Request) error {
 	return n.owned(reply, err)
 }
 
+// extend sends an extension. If it makes a shared lock of another one, it hands on what that frees.
+func (n *Node) extend(ctx context.Context, req *backend.Request) (reply drivers.Reply, err error) {
+	a := n.attempt(req)
+	if lowers(req) {
+		for range mostSteps {
+			reply, err = n.grant(ctx, a.Share(req.TTL, req.Fence), req.TTL, 0, nil)
+			if o, _ := script.ReadOwned(reply); err != nil || !o.Unfinished {
+				break
+			}
+		}
+		// While a slot of a Redis Cluster moves, the lock is extended as it is. The next extension asks for the same.
+		if err != nil || !n.sharded || !isMoving(reply) {
+			return reply, err
+		}
+	}
+	return n.grant(ctx, a.Extend(req.TTL, req.Fence), req.TTL, n.moving(req.TTL), nil)
+}
+
+// lowers reports whether an extension is for a shared lock that was granted as another one, as far as is known.
+func lowers(req *backend.Request) bool {
+	if req.Group == nil || req.Group.Kind != backend.Shared {
+		return false
+	}
+	w, ok := req.Private.(*waiter)
+	return !ok || w.req.Group == nil || w.req.Group.Kind != backend.Shared
+}
+
 // Capabilities implements backend.Capable.
 func (n *Node) Capabilities() backend.Capabilities { return capabilities }
 
 var capabilities = backend.Capabilities{
 	Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true,
-	AnswersWanted: true, Some: true, Groups: true,
+	AnswersWanted: true, Some: true, Groups: true, Kinds: true,
 }
 
 // Release implements backend.Backend. If it was not answered or not finished, it goes on in the background. If ctx has
@@ -317,8 +345,6 @@ func (n *Node) Verify(ctx context.Context, req backend.Request) error {
 	cmd := n.attempt(&req).Verify(req.Fence)
 	return n.owned(n.send(ctx, n.pipeline, cmd, req.TTL, n.moving(req.TTL), nil))
 }
-
-var errNoKinds = fmt.Errorf("the groups of this store have permits only: %w", errors.ErrUnsupported)
 
 var errOneByOne = fmt.Errorf("the locks cannot be acquired in one step: %w", errors.ErrUnsupported)
 

@@ -273,11 +273,11 @@ var errOther = errors.New("the reply is about something else")
 // decode is decodePosition for w, to which nothing is granted but all that it has asked for.
 func (w *waiter) decode(reply drivers.Reply, err error) (script.Position, error) {
 	p, err := decodePosition(reply, err)
-	weight := 0
-	if w.req.Group != nil {
-		weight = w.req.Group.Weight
+	weight, kind := 0, script.Kind("")
+	if g := w.req.Group; g != nil {
+		weight, kind = g.Weight, kinds[g.Kind]
 	}
-	if err == nil && p.Status == script.Granted && len(p.Permits) != weight {
+	if err == nil && p.Status == script.Granted && (len(p.Permits) != weight || p.Kind != kind) {
 		return script.Position{}, errOther
 	}
 	return p, err
@@ -295,7 +295,8 @@ func decodePosition(reply drivers.Reply, err error) (script.Position, error) {
 	return p, err
 }
 
-// heldError says who has the lock that a waiter at p waits for. Who waits for permits in front of it has nothing yet.
+// heldError says who has the lock that a waiter at p waits for. Who waits for something of a group in front of it has
+// nothing yet.
 func heldError(p script.Position) *locker.HeldError {
 	if p.Behind {
 		return &locker.HeldError{Label: p.Label}

@@ -21,8 +21,8 @@ type Attempt struct {
 	Contended bool
 	// Fences is how many tokens Acquire, Raise, Enqueue and Claim ask for. 0 and 1 both mean one.
 	Fences int
-	// Permits is nil for a lock. Otherwise Enqueue, Claim, Extend, Verify and releases are about permits of a group.
-	Permits *Permits
+	// Wants is nil for a lock. Otherwise Enqueue, Claim, Extend, Verify and releases are about an entry of a group.
+	Wants *Wants
 }
 
 // Acquire takes the lock. The counter follows the clock, rounded down to quantum, in µs. hint is a counter seen on
@@ -65,8 +65,8 @@ func (a Attempt) Raise(fence uint64) Command {
 
 // Extend makes a held lock last for ttl from now. fence is the token of its lease. [ReadOwned] reads the reply.
 func (a Attempt) Extend(ttl time.Duration, fence uint64) Command {
-	if a.Permits != nil {
-		return a.extendPermits(ttl, fence)
+	if a.Wants != nil {
+		return a.extendEntry(ttl, fence)
 	}
 	return extendScript.call([]string{a.Lock, a.Fence()},
 		a.text(), milliseconds(ttl), counterText(fence)).granting(extends)
@@ -74,8 +74,8 @@ func (a Attempt) Extend(ttl time.Duration, fence uint64) Command {
 
 // Verify asks whether the lock is held and no token newer than fence was issued. [ReadOwned] reads the reply.
 func (a Attempt) Verify(fence uint64) Command {
-	if a.Permits != nil {
-		return a.extendPermits(0, fence)
+	if a.Wants != nil {
+		return a.extendEntry(0, fence)
 	}
 	return verifyScript.call([]string{a.Lock, a.Wait()}, counterText(fence)+a.text())
 }
@@ -84,8 +84,8 @@ func (a Attempt) Verify(fence uint64) Command {
 // 0 it does not wait. ticket is that of an earlier reply, or 0. A grant is published on channel, or nowhere if channel
 // is empty. [ReadPosition] reads the reply. If it is Whole, all tokens that were asked for belong to the grant.
 func (a Attempt) Enqueue(ttl, positionTTL time.Duration, ticket int64, channel string) Command {
-	if a.Permits != nil {
-		return a.queueForPermits(ttl, positionTTL, ticket, channel)
+	if a.Wants != nil {
+		return a.queueForEntry(ttl, positionTTL, ticket, channel)
 	}
 	alone := func() Command {
 		keys := a.Guard.keys(a.Lock, a.Wait(), a.Fence(), a.Queue())
@@ -102,8 +102,8 @@ func (a Attempt) Enqueue(ttl, positionTTL time.Duration, ticket int64, channel s
 // Claim takes over a lock that another owner's release has granted. [ReadPosition] reads the reply. With one token, the
 // lock's key is the only one that a Redis Cluster needs, so it may be claimed while its slot moves.
 func (a Attempt) Claim(ttl time.Duration) Command {
-	if a.Permits != nil {
-		return a.claimPermits(ttl)
+	if a.Wants != nil {
+		return a.claimEntry(ttl)
 	}
 	keys, numbers := a.Guard.keys(a.Lock), milliseconds(ttl)+a.Guard.number()
 	if a.Fences > 1 {
@@ -138,7 +138,7 @@ const (
 // Command returns the release as a command. In the usual case it has nothing to do but to delete the lock, because the
 // value of a lock that others wait for is marked.
 func (r Release) Command() Command {
-	if r.Permits == nil && !r.Contended && r.Tombstone == 0 && r.Keep == 0 && r.Turn == "" && !r.Leaves {
+	if r.Wants == nil && !r.Contended && r.Tombstone == 0 && r.Keep == 0 && r.Turn == "" && !r.Leaves {
 		return Command{IsRelease: true, Usual: &Usual{Lock: r.Lock, Text: r.value(r.counter()), Alone: r.alone}}
 	}
 	return r.alone()
@@ -157,7 +157,7 @@ func (r Release) alone() Command {
 	args := milliseconds(r.Tombstone) + ":" + milliseconds(r.Keep) + ":" + r.counter()
 	switch r.Notify {
 	case NotifyQueue:
-		if r.Permits != nil {
+		if r.Wants != nil {
 			return groupReleaseScript.of(r.Guard).call(r.Guard.keys(r.group()...), r.text(), args+r.Guard.number())
 		}
 		keys := r.Guard.keys(r.Lock, r.Wait(), r.Fence(), r.Queue())

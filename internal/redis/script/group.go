@@ -9,31 +9,52 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// Permits says that an attempt is about permits of a group: how many the group has as far as the caller knows, and how
-// many of them the caller wants.
-type Permits struct{ N, Weight int }
+// Wants says that an attempt is about something of a group: how many permits the group has as far as the caller knows,
+// and how many of them the caller wants, or the kind of a lock.
+type Wants struct {
+	N, Weight int
+	Kind      Kind
+	From      string // the owner of the upgradeable lock of which this is the upgrade
+}
+
+// Kind is that of a lock of a group, as it is in the state; see groupentry.lua.
+type Kind string
+
+// The kinds of locks.
+const (
+	Shared      Kind = "s"
+	Upgradeable Kind = "u"
+	Exclusive   Kind = "x"
+)
+
+// text is what a waiter has in front of its channel.
+func (w *Wants) text() string {
+	if w.Kind != "" {
+		return string(w.Kind) + ":" + w.From
+	}
+	return strconv.Itoa(w.N) + ":" + strconv.Itoa(w.Weight)
+}
 
 // group returns the keys of a group that its scripts share.
 func (k Keys) group() []string { return []string{k.Lock, k.Fence(), k.Entries(), k.Wait(), k.Queue()} }
 
-// queueForPermits is Enqueue for a group.
-func (a Attempt) queueForPermits(ttl, positionTTL time.Duration, ticket int64, channel string) Command {
+// queueForEntry is Enqueue for a group.
+func (a Attempt) queueForEntry(ttl, positionTTL time.Duration, ticket int64, channel string) Command {
 	numbers := strings.Join([]string{
-		milliseconds(ttl), milliseconds(positionTTL), strconv.FormatInt(ticket, 10), strconv.Itoa(a.Permits.N),
-		strconv.Itoa(a.Permits.Weight),
+		milliseconds(ttl), milliseconds(positionTTL), strconv.FormatInt(ticket, 10), a.Wants.text(),
 	}, ":")
-	keys := a.Guard.keys(slices.Concat(a.group(), a.places())...)
+	keys := a.Guard.keys(slices.Concat(a.group(), a.places(a.Wants.Kind != ""))...)
 	return groupQueueScript.of(a.Guard).call(keys, a.text(), numbers+a.Guard.number()+":"+channel).granting(handsOver)
 }
 
-// claimPermits is Claim for a group. A Redis Cluster needs no key that may be missing while the slot moves.
-func (a Attempt) claimPermits(ttl time.Duration) Command {
+// claimEntry is Claim for a group. A Redis Cluster needs no key that may be missing while the slot moves.
+func (a Attempt) claimEntry(ttl time.Duration) Command {
 	keys := a.Guard.keys(a.Lock, a.Entries())
 	return groupClaimScript.of(a.Guard).call(keys, a.text(), milliseconds(ttl)+a.Guard.number()).granting(handsOver)
 }
 
-// extendPermits is Extend for a group. With a ttl of 0 it is Verify.
-func (a Attempt) extendPermits(ttl time.Duration, fence uint64) Command {
+// extendEntry is Extend for a group. With a ttl of 0 it is Verify.
+func (a Attempt) extendEntry(ttl time.Duration, fence uint64) Command {
 	c := groupExtendScript.call([]string{a.Lock, a.Entries()}, a.text(), milliseconds(ttl), counterText(fence))
 	if ttl > 0 {
 		c = c.granting(extends)
@@ -41,15 +62,22 @@ func (a Attempt) extendPermits(ttl time.Duration, fence uint64) Command {
 	return c
 }
 
-// InspectPermits asks for the state of a group: of the entry whose time is over first, of those whose owners begin with
+// Share is Extend for a lock of a group, which becomes a shared one. [ReadOwned] reads the reply. If it is Unfinished,
+// others have to be granted what that frees, and the command is to be repeated.
+func (a Attempt) Share(ttl time.Duration, fence uint64) Command {
+	args := string(Shared) + ":" + milliseconds(ttl) + ":" + counterText(fence) + a.Guard.number()
+	return groupReleaseScript.of(a.Guard).call(a.Guard.keys(a.group()...), a.text(), args).granting(extends)
+}
+
+// InspectGroup asks for the state of a group: of the entry whose time is over first, of those whose owners begin with
 // owner. At most that many waiters are counted. With 1, nothing else is looked at, and only those count that may have
 // to wait for the entry of owner. [ReadState] reads the reply.
-func (k Keys) InspectPermits(owner string, waiters int) Command {
+func (k Keys) InspectGroup(owner string, waiters int) Command {
 	return groupInspectScript.call(k.group(), owner, strconv.Itoa(waiters))
 }
 
-// ForcePermits is Force for the entry with that value.
-func (k Keys) ForcePermits(value string, tombstone time.Duration, g *Guard) Command {
+// ForceEntry is Force for the entry with that value.
+func (k Keys) ForceEntry(value string, tombstone time.Duration, g *Guard) Command {
 	args := []string{milliseconds(tombstone) + ":" + value}
 	if g != nil {
 		args = append(args, g.rest)
@@ -65,21 +93,21 @@ func readGroup(r []drivers.Reply) (State, error) {
 		return State{}, unexpected(r)
 	}
 	for i := 0; i < len(all); i += 3 {
-		numbers, _ := all[i+1].(string)
+		has, _ := all[i+1].(string)
 		e, err := ReadState([]drivers.Reply{int64(1), all[i], r[2], int64(0), r[4], all[i+2]})
 		if err != nil {
 			return State{}, err
 		}
-		e.Permits = numbersOf(numbers)
+		e.Kind, e.Permits = entryOf(has)
 		if s.Entries = append(s.Entries, e); e.Value == s.Value {
-			s.Permits = e.Permits
+			s.Kind, s.Permits = e.Kind, e.Permits
 		}
 	}
 	return s, nil
 }
 
-// readPermits reads what groupqueue.lua and groupclaim.lua reply when they grant. It returns false for other replies.
-func readPermits(reply drivers.Reply) (p Position, ok bool) {
+// readEntry reads what groupqueue.lua and groupclaim.lua reply when they grant. It returns false for other replies.
+func readEntry(reply drivers.Reply) (p Position, ok bool) {
 	n, text, err := labelled(reply)
 	switch {
 	case err != nil || text == "":
@@ -91,8 +119,18 @@ func readPermits(reply drivers.Reply) (p Position, ok bool) {
 	default:
 		return Position{}, false
 	}
-	p.Status, p.Counter, p.Permits = Granted, uint64(max(0, n[1])), numbersOf(text)
-	return p, p.Counter > 0 && p.Permits != nil
+	p.Status, p.Counter = Granted, uint64(max(0, n[1]))
+	p.Kind, p.Permits = entryOf(text)
+	return p, p.Counter > 0 && (p.Kind != "" || p.Permits != nil)
+}
+
+// entryOf reads what an owner has of a group.
+func entryOf(text string) (Kind, []int) {
+	switch kind := Kind(text); kind {
+	case Shared, Upgradeable, Exclusive:
+		return kind, nil
+	}
+	return "", numbersOf(text)
 }
 
 // maxPermits bounds the numbers that a reply can make a program allocate.

@@ -23,7 +23,7 @@ func newPermits(t *testing.T) permits {
 // as is an attempt of o to have weight of n permits.
 func (x permits) as(o string, n, weight int) script.Attempt {
 	return script.Attempt{
-		Keys: x.k, Token: o, Node: 1, Label: "of " + o, Permits: &script.Permits{N: n, Weight: weight},
+		Keys: x.k, Token: o, Node: 1, Label: "of " + o, Wants: &script.Wants{N: n, Weight: weight},
 	}
 }
 
@@ -191,7 +191,7 @@ func TestGroupOfDifferentLimits(t *testing.T) {
 		t.Errorf("f waits for %+v", f)
 	}
 	for o, want := range map[string]int{"c": 1, "e": 1, "g": 0} {
-		s, err := script.ReadState(sendCommand(t, x.n, x.k.InspectPermits(o, 1)))
+		s, err := script.ReadState(sendCommand(t, x.n, x.k.InspectGroup(o, 1)))
 		if err != nil || s.Waiting != want {
 			t.Errorf("%d wait for %s, and %v, want %d", s.Waiting, o, err, want)
 		}
@@ -479,7 +479,7 @@ func TestGroupLeavesWhatIsNotOneAlone(t *testing.T) {
 		}
 		x.is(name+": extend", sendCommand(t, x.n, x.as("a", 2, 1).Extend(permitsTTL, 1)), int64(0))
 		x.is(name+": leave", x.leaves("a"), int64(0))
-		x.is(name+": inspect", sendCommand(t, x.n, x.k.InspectPermits("", 2)).([]drivers.Reply)[0], int64(2))
+		x.is(name+": inspect", sendCommand(t, x.n, x.k.InspectGroup("", 2)).([]drivers.Reply)[0], int64(2))
 		if after := fmt.Sprintf("%q", x.s.Cmd(t, "DUMP", x.k.Lock)); after != before {
 			t.Errorf("%s was changed", name)
 		}
@@ -541,7 +541,7 @@ func TestGroupIsInspectedAndForced(t *testing.T) {
 	x := newPermits(t)
 	inspect := func(owner string) script.State {
 		t.Helper()
-		s, err := script.ReadState(sendCommand(t, x.n, x.k.InspectPermits(owner, 100)))
+		s, err := script.ReadState(sendCommand(t, x.n, x.k.InspectGroup(owner, 100)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -566,7 +566,7 @@ func TestGroupIsInspectedAndForced(t *testing.T) {
 		t.Errorf("the entry of b is %+v", b)
 	}
 	force := func(value string) drivers.Reply {
-		return sendCommand(t, x.n, x.k.ForcePermits(value, time.Minute, nil))
+		return sendCommand(t, x.n, x.k.ForceEntry(value, time.Minute, nil))
 	}
 	x.is("force another", force("0000000000000001|z|1|"), int64(0))
 	x.is("force", force(b.Value), int64(1))

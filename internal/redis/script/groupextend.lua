@@ -3,8 +3,8 @@
 --
 -- KEYS: 1 group  2 entries      (one hash slot)
 -- ARGV: 1 "|owner|1|label", see value.lua  2 TTL in ms  3 counter of this lease, with 16 digits
--- reply: 1 extended, plus 16 if the group is marked: somebody waits for permits, or has waited
---        | 0 this owner has no permits | 3 another acquisition of this owner was executed since
+-- reply: 1 extended, plus 16 if the group is marked: somebody waits, or has waited
+--        | 0 this owner has nothing | 3 another acquisition of this owner was executed since
 -- include groupentry.lua
 group, entries = KEYS[1], KEYS[2]
 local o, t = string.match(ARGV[1], '^|([^|]*)|'), redis.call('TIME')

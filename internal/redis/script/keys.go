@@ -62,22 +62,33 @@ func (k Keys) Wait() string { return k.own(waitName) }
 // Queue is the key of the queue: a sorted set of the waiters by the time of their arrival.
 func (k Keys) Queue() string { return k.own(queueName) }
 
-// Entries is the key of a hash with the data of each entry, if the lock is a group of permits; see groupentry.lua.
+// Entries is the key of a hash with the data of each entry, if the lock is a group; see groupentry.lua.
 func (k Keys) Entries() string { return k.own(entriesName) }
 
-// permits ends the name of a group of permits, after its key and a sign; see package semaphore.
-const permits = "permits"
+// What ends the name of a group, after its key and a sign; see packages semaphore and rwlock.
+const (
+	permits = "permits"
+	locks   = "rw"
+)
 
-// places returns the names of two locks that programs have which make a lock of each permit of the group k: that of the
-// gate, and the first permit. It returns none if they cannot be told from the name of the group, or have another slot.
-func (k Keys) places() []string {
+// places returns the names of locks that programs have which make a lock of each place of the group k: those of the
+// gates, and the first place. It returns none if they cannot be told from the name of the group, or have another slot.
+func (k Keys) places(ofLocks bool) []string {
+	of, begin, names := permits, "", []string{"gate", "0"}
+	if ofLocks {
+		of, begin, names = locks, locks, []string{"gate", "intent", "0"}
+	}
 	for _, sign := range []string{"#", "#:"} {
-		if at := strings.LastIndex(k.Lock, sign+permits); at >= len(k.prefix) {
+		if at := strings.LastIndex(k.Lock, sign+of); at >= len(k.prefix) {
 			at += len(sign)
-			front, back := k.Lock[:at], k.Lock[at+len(permits):]
-			if gate := front + "gate" + back; Slot(gate) == Slot(k.Lock) {
-				return []string{gate, front + "0" + back}
+			front, back := k.Lock[:at]+begin, k.Lock[at+len(of):]
+			if Slot(front+names[0]+back) != Slot(k.Lock) {
+				continue
 			}
+			for i := range names {
+				names[i] = front + names[i] + back
+			}
+			return names
 		}
 	}
 	return nil

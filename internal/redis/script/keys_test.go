@@ -70,7 +70,7 @@ func TestLocksOfPermitsHaveTheNamesOfTheirSemaphore(t *testing.T) {
 		for _, middleware := range []string{"", ":tenant", "#permits"} {
 			name := func(what string) string { return "lock:a#" + slots.Name(key, what) + middleware }
 			a := script.Attempt{Keys: script.KeysOf("lock:", strings.TrimPrefix(name("permits"), "lock:")), Token: "a",
-				Permits: &script.Permits{N: 2, Weight: 1}}
+				Wants: &script.Wants{N: 2, Weight: 1}}
 			words := a.Enqueue(time.Second, 0, 0, "").Words
 			if got := words[8:10]; middleware != "#permits" && !slices.Equal(got, []string{name("gate"), name("0")}) {
 				t.Errorf("%.40q looks at %.80q", key, got)

@@ -13,20 +13,21 @@ type Status uint8
 
 // The statuses that replies decode to.
 const (
-	Unread     Status = iota // the reply was not from the script
-	Granted                  // the caller has the lock, or the turn
-	Done                     // the caller's lock was raised, extended, verified or released
-	Waiting                  // another owner has the lock, or nobody has it yet
-	GivenUp                  // the attempt was released before it was executed
-	NotALock                 // the key holds something that is not a lock
-	Duplicate                // the server has the attempt's lock under the number of another node
-	Gone                     // nobody holds the lock
-	Superseded               // a newer token was issued
-	TakenOver                // another owner has the lock, or it was taken away by force
-	Resting                  // the server may have forgotten locks, and grants none for a while
-	OtherGuard               // the server has a marker of clients with another guard
-	NoGuard                  // the server does not say what the guard needs to know
-	Apart                    // a program has a lock for a permit of the group
+	Unread         Status = iota // the reply was not from the script
+	Granted                      // the caller has the lock, or the turn
+	Done                         // the caller's lock was raised, extended, verified or released
+	Waiting                      // another owner has the lock, or nobody has it yet
+	GivenUp                      // the attempt was released before it was executed
+	NotALock                     // the key holds something that is not a lock
+	Duplicate                    // the server has the attempt's lock under the number of another node
+	Gone                         // nobody holds the lock
+	Superseded                   // a newer token was issued
+	TakenOver                    // another owner has the lock, or it was taken away by force
+	Resting                      // the server may have forgotten locks, and grants none for a while
+	OtherGuard                   // the server has a marker of clients with another guard
+	NoGuard                      // the server does not say what the guard needs to know
+	Apart                        // a program has a lock for a place of the group
+	NotUpgradeable               // the caller of an upgrade has no upgradeable lock any more
 )
 
 // maxNode is greater than the number of any node.
@@ -131,16 +132,17 @@ type Position struct {
 	More    bool   // ask again at once: the server has skipped many dead waiters without finding a live one
 	Poll    bool   // Waiting: ask often, because another library has the lock, whose release notifies nobody
 	Label   string // Waiting: the owner's label
-	// Permits has the numbers that were granted, if the attempt is about permits of a group.
+	// Permits has the numbers that were granted, or Kind is that of the lock, if the attempt is about a group.
 	Permits []int
-	// Behind: others wait for permits of the group before this one, and Label is that of the first of them.
+	Kind    Kind
+	// Behind: others wait for something of the group before this one, and Label is that of the first of them.
 	Behind bool
 }
 
 // polls is what a script adds to the code of its reply if the waiter has to poll. It is POLL of queue.lua.
 const polls = 2
 
-// behind is the code of a reply to one that waits for permits behind others.
+// behind is the code of a reply to one that waits for something of a group behind others.
 const behind = 4
 
 // ReadPosition reads the reply of enqueue.lua and claim.lua, and of groupqueue.lua and groupclaim.lua.
@@ -148,7 +150,7 @@ func ReadPosition(reply drivers.Reply) (Position, error) {
 	if c, ok := reply.(int64); ok && c > 0 {
 		return Position{Status: Granted, Counter: uint64(c), Whole: true}, nil
 	}
-	if p, ok := readPermits(reply); ok {
+	if p, ok := readEntry(reply); ok {
 		return p, nil
 	}
 	n, label, err := labelled(reply)
@@ -171,6 +173,8 @@ func ReadPosition(reply drivers.Reply) (Position, error) {
 		return Position{Status: NotALock}, nil
 	case len(n) == 1 && n[0] == -6:
 		return Position{Status: Apart}, nil
+	case len(n) == 1 && n[0] == -7:
+		return Position{Status: NotUpgradeable}, nil
 	case len(n) == 2:
 		if s, left := guarded(n[0], n[1]); s != Unread {
 			return Position{Status: s, Left: left}, nil
@@ -217,7 +221,8 @@ type State struct {
 	Held    time.Duration // how long the owner has had the lock, according to the counter; 0: not known
 	Value   string        // the whole value of the lock; empty: nobody has it
 	Permits []int         // of a group: the owner's
-	Entries []State       // of a group: all that have permits
+	Kind    Kind          // of a group: that of the owner's lock
+	Entries []State       // of a group: all that have something
 }
 
 // ReadState reads the reply of inspect.lua, and of groupinspect.lua.

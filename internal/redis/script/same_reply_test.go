@@ -67,7 +67,7 @@ func near(a, b drivers.Reply, from, to, by int64) bool {
 	return isInt && both && min(x, y) > from && max(x, y) < to && max(x-y, y-x) < by
 }
 
-func pick(rnd *rand.Rand, choices ...string) string { return choices[rnd.IntN(len(choices))] }
+func pick[T any](rnd *rand.Rand, choices ...T) T { return choices[rnd.IntN(len(choices))] }
 
 // code is what a reply says, without numbers that are its own: a counter grants.
 func code(reply drivers.Reply) any {

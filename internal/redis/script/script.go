@@ -59,7 +59,7 @@ var (
 	// Some of several locks for one owner, or none.
 	stepScript = newScripts("step.lua")
 
-	// Permits of a group.
+	// Entries of a group.
 	groupQueueScript   = newScripts("groupqueue.lua")
 	groupClaimScript   = newScripts("groupclaim.lua")
 	groupExtendScript  = newScript("groupextend.lua")

@@ -1,9 +1,12 @@
 package script_test
 
 import (
+	"cmp"
 	"fmt"
-	"math/rand/v2"
+	"maps"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,15 +17,15 @@ import (
 )
 
 // The simulated node executes the scripts about groups as a server does. Counters are made so great that the clock has
-// no part in them. Whatever was executed, no number has two owners, and the state has what the entries have.
+// no part in them. Whatever was executed, no number has two owners, a writer is alone, and the state has what the
+// entries have.
 func TestSimulatedNodeHasGroupsAsAServer(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	x := newPermits(t)
-	node := simnode.New()
+	q, node, rnd := beside(t)
+	x := kinds{permits{q}}
 	seen := map[string]int{}
 	for round := range 20 {
+		of := []string{"permits", "rw"}[round%2]
+		x.k = script.KeysOf("lock:", "{k}#"+of)
 		x.s.Cmd(t, "SET", x.k.Fence(), "8000000000000000")
 		node.Put(x.k.Fence(), "8000000000000000")
 		var history []string
@@ -34,14 +37,28 @@ func TestSimulatedNodeHasGroupsAsAServer(t *testing.T) {
 			if !sameOfGroup(want, got) {
 				t.Fatalf("round %d: the server and the node answer\n%s", round, strings.Join(history, "\n"))
 			}
-			seen[fmt.Sprint(strings.Fields(what)[1], " ", code(want))]++
+			did := strings.Fields(what)[1]
+			seen[fmt.Sprint(did, " ", code(want))]++
+			if o, _ := script.ReadOwned(want); of == "rw" && (did == "returns" || did == "lowers") && !o.Unfinished {
+				x.told(history)
+			}
 		}
-		counters := map[string]uint64{}
+		counters, attempts := map[string]uint64{}, map[string]*script.Wants{}
 		for i := range 40 {
 			o := pick(rnd, "a", "b", "c", "d", "e", "f") + fmt.Sprint(i/20)
 			n, weight := 1+rnd.IntN(6), 1
 			weight += rnd.IntN(min(n, 4))
-			a := x.as(o, n, weight)
+			a, wants := x.permits.as(o, n, weight), fmt.Sprintf("%d of %d", weight, n)
+			if of == "rw" {
+				if a = x.as(o, pick(rnd, shared, shared, upgradeable, exclusive)); a.Wants.Kind == exclusive && rnd.IntN(2) == 0 {
+					a.Wants.From = cmp.Or(x.upgrader(), pick(rnd, "a", "b")+fmt.Sprint(i/20))
+				}
+				if attempts[o] == nil { // an attempt is about one lock
+					attempts[o] = a.Wants
+				}
+				a.Wants = attempts[o]
+				wants = fmt.Sprintf("%s from %q", a.Wants.Kind, a.Wants.From)
+			}
 			ttl := []time.Duration{time.Minute, time.Hour, 3 * time.Second}[rnd.IntN(3)]
 			waits := []time.Duration{0, script.MaxPositionTTL, script.MaxPositionTTL, time.Millisecond}[rnd.IntN(4)]
 			r := script.Release{Attempt: a, Notify: script.NotifyQueue, Certify: counters[o]}
@@ -53,26 +70,29 @@ func TestSimulatedNodeHasGroupsAsAServer(t *testing.T) {
 			}
 			switch dice := rnd.IntN(20); {
 			case dice < 9:
-				both(fmt.Sprintf("%s asks for %d of %d", o, weight, n), a.Enqueue(ttl, waits, 0, pick(rnd, "", "nobody listens")))
+				channel := pick(rnd, "", "nobody listens")
+				both(fmt.Sprintf("%s asks for %s, for %v on %q", o, wants, waits, channel), a.Enqueue(ttl, waits, 0, channel))
 			case dice < 11:
 				both(o+" claims", a.Claim(ttl))
 			case dice < 12:
 				both(o+" extends", a.Extend(ttl, counters[o]))
+			case dice < 13 && of == "rw":
+				both(o+" lowers", a.Share(ttl, counters[o]))
 			case dice < 17:
 				both(o+" returns", r.Command())
 			case dice < 18: // its time is over
 				const ends = "return redis.call('ZADD', KEYS[1], 'XX', '1', ARGV[1])"
 				both(o+" ends", script.Command{Source: ends, Words: drivers.Command{"EVALSHA", "", "1", x.k.Lock, o}})
 			case dice < 19:
-				both("who inspects", x.k.InspectPermits(pick(rnd, "", o), 10))
+				both("who inspects", x.k.InspectGroup(pick(rnd, "", o), pick(rnd, 1, 10)))
 			default: // an operator takes what it has
-				s, err := script.ReadState(sendCommand(t, x.n, x.k.InspectPermits(o, 2)))
+				s, err := script.ReadState(sendCommand(t, x.n, x.k.InspectGroup(o, 2)))
 				if err == nil && s.Value != "" {
-					both(o+" is forced", x.k.ForcePermits(s.Value, time.Minute, nil))
+					both(o+" is forced", x.k.ForceEntry(s.Value, time.Minute, nil))
 				}
 			}
 			if waits == time.Millisecond {
-				time.Sleep(3 * time.Millisecond) // dead from now on
+				x.passes(2 * time.Millisecond) // dead from now on
 			}
 			counters = x.consistent(node, history)
 		}
@@ -82,6 +102,7 @@ func TestSimulatedNodeHasGroupsAsAServer(t *testing.T) {
 	t.Logf("replies: %v", seen)
 	for _, want := range []string{
 		"asks 3", "asks 0", "asks 4", "asks 1", "asks -1", "claims 1", "claims 0", "extends 0", "returns 0", "returns 1",
+		"lowers 0",
 	} {
 		if seen[want] == 0 {
 			t.Errorf("%q was never seen", want)
@@ -89,8 +110,19 @@ func TestSimulatedNodeHasGroupsAsAServer(t *testing.T) {
 	}
 }
 
+// upgrader returns who has an upgradeable lock, or nothing.
+func (x kinds) upgrader() string {
+	all := x.strings(x.s.Cmd(x.t, "HGETALL", x.k.Entries()))
+	for i := 0; i < len(all); i += 2 {
+		if strings.Contains(all[i+1], "|u|") {
+			return all[i]
+		}
+	}
+	return ""
+}
+
 // consistent checks what the server has, and that the node has the same owners. It returns the counters of the owners.
-func (x permits) consistent(node *simnode.Node, history []string) map[string]uint64 {
+func (x kinds) consistent(node *simnode.Node, history []string) map[string]uint64 {
 	x.t.Helper()
 	fail := func(format string, args ...any) {
 		x.t.Helper()
@@ -98,7 +130,7 @@ func (x permits) consistent(node *simnode.Node, history []string) map[string]uin
 	}
 	counters := map[string]uint64{}
 	var fields []string
-	taken, state := map[int]string{}, ""
+	taken, has, state := map[int]string{}, map[script.Kind]int{}, ""
 	all := x.strings(x.s.Cmd(x.t, "HGETALL", x.k.Entries()))
 	for i := 0; i < len(all); i += 2 {
 		o, value := all[i], all[i+1]
@@ -113,6 +145,9 @@ func (x permits) consistent(node *simnode.Node, history []string) map[string]uin
 			fail("%s has %q", o, value)
 		}
 		counters[o] = v.Counter
+		if kind := script.Kind(p[1]); kind == shared || kind == upgradeable || kind == exclusive {
+			has[kind]++
+		}
 		for _, number := range script.NumbersOf(p[1]) {
 			if other, ok := taken[number]; ok {
 				fail("%s and %s have the number %d", o, other, number)
@@ -120,6 +155,17 @@ func (x permits) consistent(node *simnode.Node, history []string) map[string]uin
 			taken[number] = o
 		}
 		x.score(o)
+	}
+	if writes := has[exclusive]; writes+has[upgradeable] > 0 {
+		if writes > 1 || has[upgradeable] > 1 || writes == 1 && has[shared] > 0 {
+			fail("there are %v", has)
+		}
+	}
+	if len(has) > 0 {
+		if want := fmt.Sprintf("%ds%du%dx", has[shared], has[upgradeable], has[exclusive]); state != want {
+			fail("the state %s, and %s", state, want)
+		}
+		state = ""
 	}
 	for number, mark := range state {
 		if _, ok := taken[number]; ok != (mark == '1') {
@@ -143,12 +189,54 @@ func (x permits) consistent(node *simnode.Node, history []string) map[string]uin
 	return counters
 }
 
+// told checks that nobody waits for a lock that it could have, but for those behind one that cannot have what it wants.
+func (x kinds) told(history []string) {
+	x.t.Helper()
+	has, now := map[script.Kind]int{}, time.Now().UnixMilli()
+	all := x.strings(x.s.Cmd(x.t, "HGETALL", x.k.Entries()))
+	for i := 0; i < len(all); i += 2 {
+		if p := strings.Split(all[i+1], "|"); len(p) == 3 {
+			has[script.Kind(p[1])]++
+		}
+	}
+	order := map[uint64]string{}
+	queue := x.strings(x.s.Cmd(x.t, "ZRANGE", x.k.Queue(), 0, -1, "WITHSCORES"))
+	for i := 0; i < len(queue); i += 2 {
+		at, err := strconv.ParseFloat(queue[i+1], 64)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		order[uint64(min(at, 1<<53-at))] = queue[i]
+	}
+	passed := false
+	for _, at := range slices.Sorted(maps.Keys(order)) {
+		var deadline int64
+		waiter, _ := x.s.Cmd(x.t, "HGET", x.k.Wait(), order[at]).(string)
+		_, wants, _ := strings.Cut(waiter, "|")
+		if _, err := fmt.Sscanf(waiter, "%d:", &deadline); err != nil || deadline < now {
+			continue // it counts as dead
+		}
+		kind, from := script.Kind(wants[:1]), strings.Split(wants, ":")[1]
+		others := has[upgradeable]
+		if from != "" {
+			others--
+		}
+		fits := has[exclusive] == 0 && (kind == shared || others <= 0) && (kind != exclusive || has[shared] == 0)
+		if fits && (kind == shared || !passed) {
+			x.t.Fatalf("%s could have a lock of the kind %s beside %v\n%s", order[at], kind, has, strings.Join(history, "\n"))
+		}
+		if passed = true; kind != upgradeable {
+			return
+		}
+	}
+}
+
 // sameOfGroup compares replies. What is left of a time, and tickets, are about the same.
 func sameOfGroup(want, got drivers.Reply) bool {
 	w, isArray := want.([]drivers.Reply)
 	g, isArrayToo := got.([]drivers.Reply)
 	if !isArray || !isArrayToo || len(w) != len(g) {
-		return want == got
+		return reflect.DeepEqual(want, got)
 	}
 	for i := range w {
 		if all, nested := w[i].([]drivers.Reply); nested { // {ms that are left, numbers, value, ...}

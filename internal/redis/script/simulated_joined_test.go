@@ -1,7 +1,6 @@
 package script_test
 
 import (
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -9,18 +8,14 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redis/script"
-	"github.com/golocker/locker/internal/testing/simnode"
 )
 
 // Joined commands do the same on the simulated node as on a server, also if some of them are not usual, and a lock is
 // among them twice.
 func TestSimulatedNodeJoinsLikeAServer(t *testing.T) {
 	const never = 1 << 53 // µs: later than any clock
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	s, n := real(t)
-	node := simnode.New()
+	x, node, rnd := beside(t)
+	s, n := x.s, x.n
 	granted, deleted, unusual := 0, 0, 0
 	for round := range 150 {
 		s.Cmd(t, "FLUSHALL")

@@ -17,13 +17,10 @@ import (
 // The simulated node executes the scripts as a server does, and sends the same messages. Counters are made so great
 // that the clock has no part in them. Tickets and what is left of a TTL are about the same.
 func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
-	s, n := real(t)
+	x, node, rnd := beside(t)
+	s, n := x.s, x.n
 	channels := []string{"0", "1:1", "end"}
 	ear := listen(t, s, "0", "1:1", "end")
-	node := simnode.New()
 	driver := node.Driver(nil)
 	subscribed, messages := make(chan string, len(channels)), make(chan string, 1000)
 	sub, err := driver.(drivers.Subscriber).Subscribe(t.Context(), drivers.Listener{
@@ -132,7 +129,7 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 				history = append(history, lost+" is lost")
 			}
 			if lease == "1" && dice < 5 { // dead from now on
-				time.Sleep(4 * time.Millisecond)
+				x.passes(2 * time.Millisecond)
 			}
 			if why := differ(t, n, node, k); why != "" {
 				t.Fatalf("round %d: %s, after\n%s", round, why, strings.Join(history, "\n"))
@@ -177,6 +174,13 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 	if told < 50 {
 		t.Errorf("only %d messages", told)
 	}
+}
+
+// beside returns a server, a simulated node, and what draws what both have to do.
+func beside(t *testing.T) (queue, *simnode.Node, *rand.Rand) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	return newQueue(t), simnode.New(), rand.New(rand.NewPCG(seed, 0))
 }
 
 // differ says what is different in the states of the lock on the server and on the simulated node.

@@ -6,6 +6,7 @@
 -- include publish.lua
 local CLAIM = 2000                             -- ms for a waiter to claim what it was granted
 local MAXPOSTTL = 6000                         -- most ms without a heartbeat after which a waiter counts as dead
+local BACK = 2^52                              -- the queue ends with waiters of another kind above; see group.lua
 local queue, waiters                           -- keys; the including script sets them
 
 local function drop(o)
@@ -20,6 +21,7 @@ local function join(o, label, posttl, ttl, chan, ticket)
   local s, rank, kept = ticket > 0 and redis.call('ZSCORE', queue, o), nil, false
   if not s then
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+    if last and last + 0 > BACK then last = nil end
     s = 0 < ticket and ticket < clock() and ticket or math.max(clock(), (tonumber(last) or 0) + 1)
     if redis.call('ZADD', queue, 'NX', string.format('%.0f', s), o) == 0 then    -- the first write
       s = redis.call('ZSCORE', queue, o)       -- delivered twice

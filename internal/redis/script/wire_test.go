@@ -144,13 +144,13 @@ func TestWire(t *testing.T) {
 
 	some := func(token string, weight int) script.Attempt {
 		a := as(token)
-		a.Keys, a.Permits = script.KeysOf("lock:", "{k}#permits"), &script.Permits{N: 3, Weight: weight}
+		a.Keys, a.Wants = script.KeysOf("lock:", "{k}#permits"), &script.Wants{N: 3, Weight: weight}
 		return a
 	}
 	returned := script.Release{Attempt: some("a", 2), Notify: script.NotifyQueue}
 	w.does("a group: two of three permits", some("a", 2).Enqueue(ttl, waits, 0, ""))
 	w.does("a group: wait", some("b", 2).Enqueue(ttl, waits, 0, script.Inbox("lock:", "client")))
-	w.does("a group: inspect", some("a", 2).InspectPermits("", 10))
+	w.does("a group: inspect", some("a", 2).InspectGroup("", 10))
 	w.does("a group: return to the first waiter", returned.Command())
 	w.does("a group: claim", some("b", 2).Claim(ttl))
 	returned.Attempt, returned.Keep = some("b", 2), ttl

@@ -1,20 +1,20 @@
 package main
 
-// groupMutants are bugs in groups of permits on Redis.
+// groupMutants are bugs in groups on Redis.
 var groupMutants = []mutant{
 	onRedis("newcomers overtake those who wait", "groupqueue.lua", "if not waits then\n  local got", "do\n  local got"),
-	onRedis("a weight is overtaken for ever", "group.lua", "    if n then some, with = fit(n + 0, weight + 0) end\n",
-		`    if n then some, with = fit(n + 0, weight + 0) end
-    if n and not some and order[2] then
-      h = order[2]
+	onRedis("a weight is overtaken for ever", "group.lua", "    if n and not lost then some, with = fit(n, weight) end\n",
+		`    if n and not lost then some, with = fit(n, weight) end
+    if n and not lost and not some and second then
+      h = second
       ttl, label, wants = alive(h)
-      n, weight, chan = string.match(wants or '', '^(%d+):(%d+):(.*)$')
-      if n then some, with = fit(n + 0, weight + 0) end
+      n, weight, chan = string.match(wants or '', '^(%w+):([^:]*):(.*)$')
+      if n then some, with = fit(n, weight) end
     end
 `),
 	onRedis("a freed place that nobody is told of", "grouprelease.lua", "redis.call('EXISTS', queue) == 1 then",
 		"redis.call('EXISTS', queue) == 2 then"),
-	onRedis("what is freed is handed to one", "group.lua", "      r = 1\n", "      do return 1, c, numbers end\n"),
+	onRedis("what is freed is handed to one", "group.lua", "        r = 1\n", "        do return 1, c, has end\n"),
 	onRedis("a place is handed to two", "group.lua", "  taken, unsaved = with, false\n", "  unsaved = false\n"),
 	onRedis("what is freed is not written", "grouprelease.lua", "if unsaved then save() end", ""),
 	onRedis("who ends keeps its places", "group.lua", "    free(table.concat(of, ','))\n", ""),
@@ -22,34 +22,35 @@ var groupMutants = []mutant{
 	onRedis("who comes back late has an entry twice", "group.lua", "if c and (redis.call('ZSCORE'",
 		"if false and (redis.call('ZSCORE'"),
 	onRedis("nobody learns that more has ended", "group.lua", "    more = front[1] ~= nil", "    more = false"),
-	onRedis("a holder is named that is not in the way", "groupqueue.lua", "if low and low + 0 < n + 0 then",
-		"if low then"),
-	onRedis("a holder is wanted that is not in the way", "groupinspect.lua", " and tonumber(n) > low then", " then"),
+	onRedis("a holder is named that is not in the way", "groupentry.lua",
+		"return low ~= nil and low + 0 < n + 0", "return low ~= nil"),
+	onRedis("a holder is wanted that is not in the way", "groupinspect.lua",
+		" and not (own and not in_way(own, ARGV[1], n, weight)) then", " then"),
 	onRedis("a late claim takes a place given to another", "groupclaim.lua", "if not c or till <= now then",
 		"if not c then"),
 	onRedis("an entry is extended after its end", "groupextend.lua", "if not c or till <= now then", "if not c then"),
 	onRedis("an extension shortens", "groupextend.lua", "math.max(till, now + ARGV[2] * 1000)", "now + ARGV[2] * 1000"),
 	onRedis("a lease is extended that is another one", "groupextend.lua", "if c ~= ARGV[3] then return 3 end", ""),
-	onRedis("a place beyond the caller's limit", "group.lua", "local function fit(n, weight)\n",
-		"local function fit(n, weight)\n  n = n + 1\n"),
+	onRedis("a place beyond the caller's limit", "group.lua", "  n, weight = n + 0, weight + 0\n",
+		"  n, weight = n + 1, weight + 0\n"),
 	onRedis("a part of what is wanted is granted", "group.lua", "    if a > n then return nil end\n",
 		"    if a > n and #ranges == 0 then return nil elseif a > n then break end\n"),
 	onRedis("a grant by somebody else lasts for the TTL", "group.lua", "mine and ttl or math.min(tonumber(ttl), CLAIM)",
 		"ttl"),
-	onRedis("the first that has died is not passed", "group.lua", "(self and order[2] == self and", "(false and"),
+	onRedis("the first that has died is not passed", "group.lua", "(self and second == self and", "(false and"),
 	onRedis("the first is passed although it lives", "group.lua", "publish(chan, '') == 0)", "publish(chan, '') ~= -1)"),
-	onRedis("a group that was emptied has no end", "group.lua", "1, true) then life = 0 end", "1, true) then end"),
+	onRedis("a group that was emptied has no end", "group.lua", "then life, taken = 0, '' end", "then taken = '' end"),
 	onRedis("the entries end with the first of them", "groupentry.lua", "  local longer = ms > life\n",
 		"  local longer = false\n"),
 	onRedis("half of a group counts", "group.lua", "  if life == 0 then   ", "  if false then   "),
 	onRedis("locks of permits are not seen", "groupqueue.lua", "then return {-6} end", "then end"),
 	onRedis("what comes after its release is executed", "groupqueue.lua",
 		"  if buried(waiters, o) then return {-1} end\n", ""),
-	onRedis("permits are not kept after their release", "grouprelease.lua", "if rest == '0' or", "if true or"),
+	onRedis("permits are not kept after their release", "grouprelease.lua", "elseif rest == '0' or", "elseif true or"),
 	onRedis("what is kept twice is never free", "grouprelease.lua",
 		" or redis.call('HGET', entries, 'hold:' .. o) then", " then"),
 	onRedis("who leaves stays in the queue", "grouprelease.lua",
-		"if token == '9999999999999999' or tomb ~= '0' then drop(o) end", ""),
+		"if token == '9999999999999999' or tomb ~= '0' then\n", "if token == nil then\n"),
 	onRedis("holders do not learn that others wait", "groupqueue.lua", "    marked = '+'\n", ""),
 	onRedis("permits by force leave no tombstone", "groupforce.lua", "  bury(waiters, o, 'f', tomb)", "  --"),
 	onRedis("a server that rests hands on", "group.lua",
@@ -58,9 +59,55 @@ var groupMutants = []mutant{
 		"  -- if guarded: local rests = not grants and resting(clock())\n", "  -- if guarded: local rests\n"),
 	onRedis("a server that rests lets permits be claimed", "groupclaim.lua",
 		"-- if guarded: if rests then return rests end", ""),
+	onRedis("a writer is beside a reader", "group.lua", " or n == 'x' and (s or 0) + 0 > 0 then", " then"),
+	onRedis("a reader is beside a writer", "group.lua", "if (x or 0) + 0 > 0 or", "if n ~= 's' and (x or 0) + 0 > 0 or"),
+	onRedis("two may write", "group.lua", "n ~= 's' and (u or 0) + 0 > 0", "n == 'x' and (u or 0) + 0 > 0"),
+	onRedis("an upgrade waits for what its caller has", "group.lua", "    if weight ~= '' then u = u - 1 end", "    --"),
+	onRedis("an upgrade waits behind others", "groupqueue.lua", "ticket = math.floor(clock() / 2)", "ticket = clock()"),
+	onRedis("an upgrade is refused while others wait", "groupqueue.lua", "return queued and not upgrades and",
+		"return queued and"),
+	onRedis("an upgrade is granted for what is not held", "groupqueue.lua",
+		"if upgrades and not upgradeable(weight) then", "if false then"),
+	onRedis("an upgrade is granted for what has ended", "group.lua",
+		" ~= nil and\n    (redis.call('ZSCORE', group, o) or 0) + 0 > clock()", " ~= nil"),
+	onRedis("an upgrade whose caller has lost what it had keeps others out", "group.lua",
+		"local lost = n == 'x' and weight ~= '' and not upgradeable(weight)", "local lost = false"),
+	onRedis("an upgrade is not told that what its caller had has ended", "group.lua",
+		"if (some or lost) and h ~= self", "if some and h ~= self"),
+	onRedis("those behind an upgrade that has ended are not served", "groupqueue.lua", "  hand_on(o)   ", "  --"),
+	onRedis("an upgrade that is granted stays in the queue", "groupqueue.lua",
+		"if upgrades and queued then drop(o) end", ""),
+	onRedis("readers wait behind those that want to be upgradeable", "group.lua", "      passed = true\n",
+		"      do return r, c, has end\n"),
+	onRedis("newcomers that read wait behind those that want to be upgradeable", "groupqueue.lua",
+		" and (n ~= 's' or front(true) ~= nil) end", " end"),
+	onRedis("readers overtake a writer", "groupqueue.lua", " and (n ~= 's' or front(true) ~= nil) end",
+		" and n ~= 's' end"),
+	onRedis("those that want to be upgradeable come last", "group.lua", "2^53 - high[i + 1]}", "high[i + 1] + 0}"),
+	onRedis("those that want to be upgradeable are served from the end", "groupqueue.lua", "2^53 - t), o)",
+		"2^52 + t), o)"),
+	onRedis("who waits behind one that wants to be upgradeable comes after all others", "waiters.lua",
+		"    if last and last + 0 > BACK then last = nil end\n", ""),
+	onRedis("readers that pass others hide these", "group.lua", "(second or passed) and '+'", "second and '+'"),
+	onRedis("a downgrade hands nothing on", "grouprelease.lua", "redis.call('EXISTS', queue) == 1 then\n  done",
+		"redis.call('EXISTS', queue) == 1 and not lowers then\n  done"),
+	onRedis("a downgrade is forgotten", "grouprelease.lua", "c .. '|s|' .. name", "c .. '|' .. has .. '|' .. name"),
+	onRedis("a downgrade shortens", "grouprelease.lua",
+		"math.max(redis.call('ZSCORE', group, o) + 0, clock() + rest * 1000)", "clock() + rest * 1000"),
+	onRedis("a downgrade is for another lease", "grouprelease.lua", "    if r == 3 then return r end\n", ""),
+	onRedis("a downgrade does not say that others wait", "grouprelease.lua", "(marked == '+' and 16 or 0)", "0"),
+	onRedis("an upgradeable holder is wanted by its own upgrade", "groupentry.lua", "return owner ~= weight and (",
+		"return ("),
+	onRedis("a reader is wanted by those that want to be upgradeable", "groupentry.lua", "has == 'u' and n == 'u'",
+		"n == 'u'"),
+	onRedis("permits and locks are in one group", "groupqueue.lua", "first and are_locks() ~= kind", "false"),
+	{"groups on Redis: a downgrade is an extension of what there is", []patch{{"internal/redis/node/node.go",
+		"	if lowers(req) {\n", "	if false {\n"}}, []killer{test("single", "TestBackendConformanceInVirtualTime")}},
+	{"groups on Redis: a downgrade ends after a step", []patch{{"internal/redis/node/node.go",
+		"err != nil || !o.Unfinished {", "err == nil || !o.Unfinished {"}}, []killer{test("single", "Readers")}},
 }
 
 func onRedis(name, file, old, changed string) mutant {
 	return mutant{"groups on Redis: " + name, []patch{{"internal/redis/script/" + file, old, changed}},
-		[]killer{test("internal/redis/script", "Group|Permits")}}
+		[]killer{test("internal/redis/script", "Group|Permits|Readers|Upgrad")}}
 }
