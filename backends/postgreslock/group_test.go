@@ -33,6 +33,9 @@ func testGroups(t *testing.T, s *pgtest.Server) {
 		"AtTheSameTime":       testPermitsAtTheSameTime,
 		"ExtendBesideAGrant":  testExtensionBesideAGrant,
 		"ExtensionsInCircles": testExtensionsDoNotWaitForEachOther,
+		"OverBesideAStep":     testExtensionsOfWhatIsOverDoNotWait,
+		"ExtensionInTime":     testExtensionBesideOneThatCameInTime,
+		"DowngradeInTx":       testDowngradeInATransaction,
 		"AnswerIsLost":        testPermitWhoseAnswerIsLost,
 		"DeadWaiter":          testDeadWaiterForPermits,
 		"ManyWaiters":         testManyWaitersAreTold,
@@ -293,6 +296,64 @@ func testExtensionsDoNotWaitForEachOther(t *testing.T, s *pgtest.Server) {
 	g.want("b, which another transaction extends", extend(one, "b"), "passed over ")
 }
 
+// A statement that extends several entries does not wait for a step in the group of one that is over or kept, because
+// others would wait for those that it has extended.
+func testExtensionsOfWhatIsOverDoNotWait(t *testing.T, s *pgtest.Server) {
+	p := pool(t, s.URL("postgres"))
+	living, over := group{t, p, "has a living one"}, group{t, p, "has one that is over"}
+	living.asks("a", false, 4, 1)
+	over.asks("b", false, 4, 1)
+	over.ages("b")
+	over.asks("c", false, 4, 1)
+	over.want("a release that keeps c", over.does("release($1, $2, 60000000)", "c"), "held")
+	step := begin(t, s.URL("postgres"), pgx.ReadCommitted)
+	_, err := step.Exec(t.Context(), "SELECT locker.acquire_entry($1, 'd', '', 60000000, '', '', 3, 0, 4, 1, '', '{}')",
+		[]byte(over.name))
+	must(t, "acquire_entry", err)
+	got := texts(t, p, "SELECT locker.extend_some(ARRAY[$1, $2, $2]::bytea[], '{a,b,c}', '{60000000,60000000,60000000}', "+
+		"'{f,f,f}')::text", []byte(living.name), []byte(over.name))
+	living.want("extensions beside a step", strings.Join(got, " "), "{held,gone,gone}")
+	must(t, "Rollback", step.Rollback(t.Context()))
+}
+
+// An extension that finds a lease over waits for another one of the same lease, which may have come in time.
+func testExtensionBesideOneThatCameInTime(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "extended in time"}
+	g.asks("a", false, 1, 1)
+	g.ages("a")
+	first := begin(t, s.URL("postgres"), pgx.ReadCommitted)
+	_, err := first.Exec(t.Context(), "UPDATE locker.entries SET expires = clock_timestamp() + '1 hour' WHERE name = $1",
+		[]byte(g.name))
+	must(t, "UPDATE", err)
+	was := make(chan string, 1)
+	go func() { was <- g.does("extend($1, $2, 60000000)", "a") }()
+	eventually(t, "the other extension waits, or answers", func() bool {
+		return len(was) > 0 || len(texts(t, g.pool, "SELECT '' FROM pg_stat_activity WHERE wait_event_type = 'Lock' "+
+			"AND wait_event IN ('transactionid', 'tuple') AND query LIKE '%locker.extend($1, $2, 60000000)%'")) > 0
+	})
+	must(t, "Commit", first.Commit(t.Context()))
+	g.want("the other extension", <-was, "held")
+}
+
+// A writer that becomes a reader in a transaction lets others in when that has ended, by its next extension.
+func testDowngradeInATransaction(t *testing.T, s *pgtest.Server) {
+	rw, other := rwlock.New(client(t, s.URL("postgres"))), rwlock.New(client(t, s.URL("postgres")))
+	const key = "downgrade in a transaction"
+	writes := lock(t, rw.Exclusive(), key, locker.TTL(time.Hour))
+	tx := begin(t, s.URL("postgres"), pgx.ReadCommitted)
+	must(t, "InTx", postgreslock.InTx(t.Context(), tx, writes))
+	reads, err := rwlock.Downgrade(t.Context(), writes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = other.Shared().TryLock(t.Context(), key)
+	wantErr(t, "TryLock of a reader beside the transaction", err, locker.ErrHeld)
+	must(t, "Commit", tx.Commit(t.Context()))
+	must(t, "Extend", reads.Extend(t.Context()))
+	must(t, "Unlock", lock(t, other.Shared(), key).Unlock(t.Context()))
+	must(t, "Unlock", reads.Unlock(t.Context()))
+}
+
 // A permit whose answer is lost is returned, and so is one whose caller has left before it was granted.
 func testPermitWhoseAnswerIsLost(t *testing.T, s *pgtest.Server) {
 	relay := pgtest.NewRelay(t, s)
@@ -379,6 +440,11 @@ func testManyWaitersAreTold(t *testing.T, s *pgtest.Server) {
 			t.Errorf("%s: told %v, want %v", what, got, want)
 		}
 	}
+	empty := func() {
+		for _, table := range []string{"waiters", "entries"} {
+			run(t, g.pool, "DELETE FROM locker."+table+" WHERE name = 'many'")
+		}
+	}
 	var first []int
 	for i := range 64 {
 		first = append(first, i)
@@ -405,8 +471,19 @@ func testManyWaitersAreTold(t *testing.T, s *pgtest.Server) {
 				told("when there is no other")
 			}
 		}
-		for _, table := range []string{"waiters", "entries"} {
-			run(t, g.pool, "DELETE FROM locker."+table+" WHERE name = 'many'")
+		empty()
+		for ends, end := range map[string]func(){
+			"asks once more": func() { g.asksFor("all", false, all) },
+			"is swept":       func() { run(t, g.pool, "SELECT locker.sweep('1 hour')") },
+		} {
+			g.asksFor("all", false, all)
+			for i := range 2 {
+				g.asksFor(fmt.Sprint("many ", i), true, want)
+			}
+			run(t, g.pool, "UPDATE locker.entries SET expires = clock_timestamp() - interval '2 hours' WHERE name = 'many'")
+			end()
+			told("when an owner whose time is over "+ends, 0, 1)
+			empty()
 		}
 	}
 }

@@ -164,7 +164,7 @@ BEGIN
 			numbers := e.numbers;
 			RETURN;
 		END IF;
-		PERFORM @schema@.expire(a_name);
+		freed := @schema@.expire(a_name);
 	END IF;
 	IF a_ticket <> '' THEN
 		SELECT w.place INTO mine FROM @schema@.waiters w WHERE w.name = a_name AND w.ticket = a_ticket;
@@ -188,9 +188,9 @@ BEGIN
 	ORDER BY w.place LIMIT 1;
 	IF ahead.name IS NULL THEN
 		numbers := @schema@.take(a_name, a_kind, a_n, a_weight, a_from);
-		IF numbers IS NULL THEN
-			freed := @schema@.expire(a_name);
-			numbers := CASE WHEN freed THEN @schema@.take(a_name, a_kind, a_n, a_weight, a_from) END;
+		IF numbers IS NULL AND @schema@.expire(a_name) THEN
+			freed := true;
+			numbers := @schema@.take(a_name, a_kind, a_n, a_weight, a_from);
 		END IF;
 	END IF;
 	IF numbers IS NULL AND a_ticket <> '' THEN
@@ -240,7 +240,8 @@ BEGIN
 END $$;
 
 -- extend takes no advisory lock for an entry, so that the owners in a group do not wait for each other's commits. It
--- waits for a step that ends the entry, because that has its row.
+-- waits for a step that ends the entry, because that has its row, and for another extension, which may have come just
+-- in time.
 CREATE OR REPLACE FUNCTION @schema@.extend(a_name bytea, a_token text, a_ttl bigint, a_asks boolean DEFAULT false)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -249,10 +250,14 @@ DECLARE
 	was text;
 BEGIN
 	PERFORM @schema@.settle();
-	UPDATE @schema@.entries k
-	SET expires = greatest(k.expires, clock_timestamp() + a_ttl * interval '1 microsecond')
-	WHERE k.name = a_name AND k.token = a_token AND k.owned AND k.expires > clock_timestamp() RETURNING * INTO e;
+	SELECT * INTO e FROM @schema@.entries k WHERE k.name = a_name AND k.token = a_token FOR NO KEY UPDATE;
 	IF FOUND THEN
+		IF NOT e.owned OR e.expires <= clock_timestamp() THEN
+			RETURN 'gone';
+		END IF;
+		UPDATE @schema@.entries k
+		SET expires = greatest(k.expires, clock_timestamp() + a_ttl * interval '1 microsecond')
+		WHERE k.name = a_name AND k.token = a_token;
 		RETURN CASE WHEN a_asks AND EXISTS (
 			SELECT FROM @schema@.waiters w
 			WHERE w.name = a_name AND @schema@.present(w.seen, clock_timestamp()) AND w.upgrades <> a_token
@@ -292,13 +297,16 @@ BEGIN
 	RETURN was;
 END $$;
 
--- share makes a lock of a group a shared one.
+-- share makes a lock of a group a shared one. If a transaction that InTx protects has a share of the row, nobody else
+-- may get a lock beside it yet, so the lock stays what it is. Its owner says the same with the next extension.
 CREATE FUNCTION @schema@.share(a_name bytea, a_token text, a_ttl bigint, a_asks boolean)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	PERFORM @schema@.enter(a_name);
+	PERFORM FROM @schema@.entries e WHERE e.name = a_name AND e.token = a_token FOR NO KEY UPDATE; -- after an extension
 	UPDATE @schema@.entries e SET kind = 1
-	WHERE e.name = a_name AND e.token = a_token AND e.kind > 1 AND e.owned AND e.expires > clock_timestamp();
+	WHERE e.name = a_name AND e.kind > 1 AND e.owned AND e.expires > clock_timestamp() AND e.token = ANY (ARRAY(
+		SELECT v.token FROM @schema@.entries v WHERE v.name = a_name AND v.token = a_token FOR UPDATE SKIP LOCKED));
 	IF FOUND THEN
 		PERFORM @schema@.tell(a_name);
 	END IF;
@@ -407,8 +415,8 @@ BEGIN
 		END IF;
 	END LOOP;
 	FOR l IN SELECT DISTINCT e.name FROM @schema@.entries e WHERE e.expires < limit_at LIMIT 1000 LOOP
-		IF pg_try_advisory_xact_lock(@schema@.slot(l.name)) THEN
-			PERFORM @schema@.expire(l.name);
+		IF pg_try_advisory_xact_lock(@schema@.slot(l.name)) AND @schema@.expire(l.name) THEN
+			PERFORM @schema@.tell(l.name);
 		END IF;
 	END LOOP;
 	DELETE FROM @schema@.waiters w WHERE w.ctid = ANY (ARRAY(
