@@ -60,6 +60,10 @@ type Capabilities struct {
 	// waits have a TTL of ten looks at least, because renewals have a price, too.
 	Look time.Duration
 
+	// ListPrice says, in the words of an error message, why a list of all locks costs money; see inspect.Lister. Empty
+	// means that it does not.
+	ListPrice string
+
 	Many        bool // [ManyAcquirer]: LockAll acquires free locks in one step, up to a number, and on one server
 	TellsWanted bool // [WantedNotifier]: holders learn at once that others wait
 	TellsLoss   bool // [LossNotifier]: holders learn at once that a lock was lost

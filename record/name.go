@@ -31,6 +31,16 @@ func NameOf(key string) string {
 }
 
 func nameOf(key string) string {
+	if len(key) <= maxName {
+		if name := escaped(key); len(name) <= maxName {
+			return name
+		}
+	}
+	return hashed(key)
+}
+
+// escaped returns the name of the record of a key, however long it is.
+func escaped(key string) string {
 	var out strings.Builder
 	for i := range len(key) {
 		if c := key[i]; plain(c) {
@@ -38,15 +48,35 @@ func nameOf(key string) string {
 		} else {
 			fmt.Fprintf(&out, "=%02x", c)
 		}
-		if out.Len() > maxName {
-			return hashed(key)
-		}
 	}
 	return out.String()
 }
 
+// unescaped is the reverse of escaped. ok is false for other names.
+func unescaped(name string) (key string, ok bool) {
+	var out []byte
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		if c == '=' && i+2 < len(name) {
+			b, err := hex.DecodeString(name[i+1 : i+3])
+			if err != nil {
+				return "", false
+			}
+			c = b[0]
+			i += 2
+		}
+		out = append(out, c)
+	}
+	key = string(out)
+	return key, escaped(key) == name
+}
+
+// hashedPrefix is what names begin with that do not tell their keys. It is in no other name, because s is no
+// hexadecimal digit.
+const hashedPrefix = "=s"
+
 // hashed returns the name of the record of a key whose name would be too long.
 func hashed(key string) string {
 	sum := sha256.Sum256([]byte(key))
-	return "=s" + hex.EncodeToString(sum[:])
+	return hashedPrefix + hex.EncodeToString(sum[:])
 }

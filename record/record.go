@@ -135,7 +135,7 @@ func New(store Store, opts ...Option) *locker.Client {
 }
 
 // Backend implements [backend.Backend] and its optional interfaces backend.Queuer and backend.Verifier, and
-// inspect.Inspector, inspect.FenceRaiser and inspect.Examiner. It is safe for concurrent use.
+// inspect.Inspector, inspect.Lister, inspect.FenceRaiser and inspect.Examiner. It is safe for concurrent use.
 type Backend struct {
 	options
 	store  Store
@@ -156,10 +156,14 @@ type Backend struct {
 // Capabilities implements [backend.Capable]. The gates of packages semaphore and rwlock have a TTL of ten looks, at
 // least three seconds, and at most that of the call; see [Poll].
 func (b *Backend) Capabilities() backend.Capabilities {
-	return backend.Capabilities{
+	c := backend.Capabilities{
 		Tokens: true, Blocks: true, Labels: true, CountsTime: b.clock != nil || b.timing.skew > 0, Some: true,
 		Look: b.poll,
 	}
+	if bills, ok := b.store.(Biller); ok {
+		c.ListPrice = bills.ListPrice()
+	}
+	return c
 }
 
 // NewBackend returns a Backend of store, as New does.

@@ -98,21 +98,27 @@ func (b *Backend) get(ctx context.Context, name string, grouped bool) (*sheet, e
 		return s, nil
 	case version == "":
 		return s, nil
-	case grouped:
+	}
+	return s, s.fill(text, grouped, b.seen.saw)
+}
+
+// fill parses the text of a record. saw returns since when what it says about a lock of that name is known.
+func (s *sheet) fill(text []byte, grouped bool, saw func(name string, c *content) time.Time) (err error) {
+	if grouped {
 		s.group, s.locks, err = parseGroup(text)
-	default:
+	} else {
 		var c content
 		c, err = parse(text)
 		s.locks = map[string]content{"": c}
 	}
 	if err != nil {
-		return s, err
+		return err
 	}
 	s.since = make(map[string]time.Time, len(s.locks))
 	for at, c := range s.locks {
-		s.since[at] = counts(&c, b.seen.saw(place{name, at}.sightingOf(), &c), s.at)
+		s.since[at] = counts(&c, saw(place{s.name, at}.sightingOf(), &c), s.at)
 	}
-	return s, nil
+	return nil
 }
 
 // read reads what the record says about a lock.

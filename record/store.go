@@ -95,6 +95,33 @@ type ServerClock interface {
 	ServerClock() (resolution, skew time.Duration)
 }
 
+// Lister is an optional interface of a [Store] that can list its records. Its Backend then is an inspect.Lister: it
+// shows the locks of records. It is for operators, so it may be slow, but it must not make others slow.
+type Lister interface {
+	// List returns a page of the records whose names begin with prefix: the first one if from is empty, and otherwise the
+	// one that follows the call that has returned it as next. If next is empty, the page is the last one. A page may have
+	// no records. It has as many as one request to the store returns that is small enough for others to be served beside.
+	//
+	// All pages together have each record whose last write has ended before the first call, also if others write it
+	// meanwhile. They may have a record twice. What the texts say is not older than the first call, and not older than
+	// the call that returns them if they are of locks that are taken: a lock whose text is old may look as if its time
+	// were over. A page of a snapshot therefore leaves out these texts.
+	List(ctx context.Context, prefix, from string) (page []Listed, next string, err error)
+}
+
+// Listed is a record of a page. Without a text, the Backend asks Get for it.
+type Listed struct {
+	Name string
+	Text []byte
+}
+
+// Biller is an optional interface of a [Store] whose requests cost money.
+type Biller interface {
+	// ListPrice says what a list of all records costs, in the words of an error message: "S3 bills a request for each
+	// record". It is empty if it costs nothing. People are asked before they list such records.
+	ListPrice() string
+}
+
 // Watcher is an optional interface of a [Store] that learns when records change. Waiters are then told to look, and
 // look by themselves once in ten pauses of [Poll]. What they are told is a hint: they read the record, whatever it is.
 type Watcher interface {

@@ -94,16 +94,18 @@ func textOf(all []claimed) string {
 // tickNameOf returns the name of the record that has a tick of a job. No lock has a record of that name. Ticks at full
 // minutes have one, and others one for each second of the minute, so that there is room for a tick each second.
 func (b *Backend) tickNameOf(job string, at time.Time) string {
-	const suffix = "=t" // not hexadecimal
 	name := nameOf(b.prefix + job)
-	if len(name)+len(suffix)+len("59") > maxName {
+	if len(name)+len(tickSuffix)+len("59") > maxName {
 		name = hashed(b.prefix + job)
 	}
 	if second := at.UTC().Second(); second > 0 {
-		return name + suffix + strconv.Itoa(second)
+		return name + tickSuffix + strconv.Itoa(second)
 	}
-	return name + suffix
+	return name + tickSuffix
 }
+
+// tickSuffix is what the name of a job is followed by in that of a record of ticks. It is not hexadecimal.
+const tickSuffix = "=t"
 
 // errContext is the error of a call for a tick that has come without it. A plain lock in its place would exclude only
 // those who come without it, too.
@@ -322,11 +324,19 @@ func (b *Backend) tickOf(ctx context.Context, lock string) (*claim, inspect.Insp
 	if err != nil || i < 0 {
 		return nil, inspect.Inspection{}, err
 	}
-	rest := time.Until(time.UnixMilli(all[i].until))
-	if rest <= 0 {
+	c.mark, c.over = all[i].mark, found
+	shown := all[i].inspection()
+	if shown.State == inspect.Free {
 		return nil, inspect.Inspection{}, nil
 	}
-	c.mark, c.over = all[i].mark, found
-	shown := inspect.Inspection{State: inspect.Kept, Owner: c.mark[:min(ownerPrefixLen, len(c.mark))], Remaining: rest}
 	return c, shown, nil
+}
+
+// inspection shows a tick to people. It is free when nobody else can claim it any more.
+func (c *claimed) inspection() inspect.Inspection {
+	rest := time.Until(time.UnixMilli(c.until))
+	if rest <= 0 {
+		return inspect.Inspection{State: inspect.Free}
+	}
+	return inspect.Inspection{State: inspect.Kept, Owner: c.mark[:min(ownerPrefixLen, len(c.mark))], Remaining: rest}
 }

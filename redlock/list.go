@@ -43,7 +43,7 @@ func (b *majority) List(ctx context.Context, prefix string) iter.Seq2[inspect.Li
 					}
 				}
 			}
-			for l, err := range listing.Of(ctx, fresh, b.Inspect) {
+			for l, err := range listing.Of(ctx, fresh, listing.By(b.Inspect)) {
 				if !yield(l, err) || err != nil {
 					return
 				}

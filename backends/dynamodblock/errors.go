@@ -37,7 +37,8 @@ func (s *Store) advice(err error) string {
 	case "ValidationException":
 		return s.otherKey()
 	case denied:
-		return "grant dynamodb:GetItem, dynamodb:PutItem and dynamodb:DescribeTable on the table to this user"
+		return "grant dynamodb:GetItem, dynamodb:PutItem and dynamodb:DescribeTable on the table to this user, and " +
+			"dynamodb:Scan to one who lists locks"
 	case "UnrecognizedClientException", "InvalidSignatureException", "IncompleteSignatureException",
 		"MissingAuthenticationTokenException", "ExpiredTokenException", "InvalidClientTokenId":
 		return "correct the credentials, or the clock of this machine"

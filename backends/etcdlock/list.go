@@ -17,7 +17,7 @@ const page = 100
 
 // List implements [inspect.Lister]. It reads the names of entries by pages, and looks at each lock as Inspect does.
 func (b *store) List(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
-	return listing.Of(ctx, b.pages(ctx, b.prefix+escapes.Replace(prefix)), b.Inspect)
+	return listing.Of(ctx, b.pages(ctx, b.prefix+escapes.Replace(prefix)), listing.By(b.Inspect))
 }
 
 // pages yields the keys whose directories begin with start. The entries of a lock follow each other, and a page goes on

@@ -228,6 +228,14 @@ func (c client) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inter
 		Watch(klog.NewContext(ctx, logr.Discard()))
 }
 
+// List lists a page of Leases.
+func (c client) List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	answer := new(coordinationv1.LeaseList)
+	return answer, c.rest.Get().Namespace(c.namespace).Resource("leases").
+		Param("limit", strconv.FormatInt(opts.Limit, 10)).Param("continue", opts.Continue).
+		Do(klog.NewContext(ctx, logr.Discard())).Into(answer)
+}
+
 // send sends a request. body is nil if it has none. client-go prints errors that it returns, too, unless the context
 // has another logger.
 func (c client) send(

@@ -44,7 +44,8 @@ import (
 )
 
 // Leases is a client for the Leases of one namespace. client-go's LeaseInterface is one. The functions may be called
-// concurrently. If there is also a method Watch, as that one has, waiters are told of releases.
+// concurrently. If there is also a method Watch, as that one has, waiters are told of releases, and with a method List,
+// locks can be listed.
 type Leases interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
 	Create(
@@ -92,7 +93,7 @@ func (s *Store) ServerClock() (resolution, skew time.Duration) {
 // Get implements [record.Store].
 func (s *Store) Get(ctx context.Context, name string) (text []byte, version string, err error) {
 	object := objectName(name)
-	lease, err := s.within(ctx, func() (*coordinationv1.Lease, error) {
+	lease, err := within(ctx, s, func() (*coordinationv1.Lease, error) {
 		return s.leases.Get(ctx, object, metav1.GetOptions{})
 	})
 	if says(err, object, metav1.StatusReasonNotFound) {
@@ -108,7 +109,7 @@ func (s *Store) Get(ctx context.Context, name string) (text []byte, version stri
 // Create implements [record.Store].
 func (s *Store) Create(ctx context.Context, name string, text []byte) (version string, err error) {
 	lease := newLease(objectName(name), text, 0)
-	stored, err := s.within(ctx, func() (*coordinationv1.Lease, error) {
+	stored, err := within(ctx, s, func() (*coordinationv1.Lease, error) {
 		return s.leases.Create(ctx, lease, metav1.CreateOptions{})
 	})
 	if says(err, lease.Name, metav1.StatusReasonAlreadyExists) {
@@ -130,7 +131,7 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 	}
 	lease := newLease(objectName(name), text, int32(transitions))
 	lease.UID, lease.ResourceVersion = types.UID(uid), resourceVersion
-	stored, err := s.within(ctx, func() (*coordinationv1.Lease, error) {
+	stored, err := within(ctx, s, func() (*coordinationv1.Lease, error) {
 		return s.leases.Update(ctx, lease, metav1.UpdateOptions{})
 	})
 	if says(err, lease.Name, metav1.StatusReasonConflict, metav1.StatusReasonNotFound) {
@@ -144,9 +145,7 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 //
 // If there was no answer in time, the network may have forgotten the connection, and then the idle ones, too. So the
 // next request makes a new one.
-func (s *Store) within(
-	ctx context.Context, send func() (*coordinationv1.Lease, error),
-) (lease *coordinationv1.Lease, err error) {
+func within[T any](ctx context.Context, s *Store, send func() (*T, error)) (answer *T, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -157,7 +156,7 @@ func (s *Store) within(
 			maxCalls, ctx.Err())
 	}
 	done := make(chan struct{})
-	var got *coordinationv1.Lease
+	var got *T
 	var failed error
 	go func() {
 		defer close(done)
@@ -166,14 +165,14 @@ func (s *Store) within(
 	}()
 	select {
 	case <-done:
-		lease, err = got, failed
+		answer, err = got, failed
 	case <-ctx.Done():
 		err = fmt.Errorf("no answer from the API server, or only to try again later: %w", ctx.Err())
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.closeIdle()
 	}
-	return lease, err
+	return answer, err
 }
 
 // says reports whether the API server has answered with one of the reasons, about the Lease of that name. A quota, a

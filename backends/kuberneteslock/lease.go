@@ -111,9 +111,12 @@ func objectName(name string) string {
 	}
 	if len(object) > maxName {
 		sum := sha256.Sum256([]byte(name))
-		return "sha256.s" + hex.EncodeToString(sum[:])
+		return hashedName + hex.EncodeToString(sum[:])
 	}
 	return object
 }
+
+// hashedName is what the name of a Lease begins with that is a hash. It is in no other name: s follows no dot.
+const hashedName = "sha256.s"
 
 func isAlphanumeric(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }

@@ -78,13 +78,18 @@ const Skew = 5 * time.Second
 // ServerClock implements [record.ServerClock]. The time is the Date of an answer. Nobody knows by how much the clocks
 // of servers differ that are not Amazon's.
 func (s *Store) ServerClock() (resolution, skew time.Duration) {
-	o := s.client.Options()
-	amazons := reflect.TypeOf(sdk.NewDefaultEndpointResolverV2())
-	//nolint:staticcheck // A program may still have a resolver of the former kind.
-	if o.BaseEndpoint != nil || o.EndpointResolver != nil || reflect.TypeOf(o.EndpointResolverV2) != amazons {
+	if !s.amazons() {
 		return time.Second, 0
 	}
 	return time.Second, Skew
+}
+
+// amazons reports whether the client asks Amazon's servers.
+func (s *Store) amazons() bool {
+	o := s.client.Options()
+	amazons := reflect.TypeOf(sdk.NewDefaultEndpointResolverV2())
+	//nolint:staticcheck // A program may still have a resolver of the former kind.
+	return o.BaseEndpoint == nil && o.EndpointResolver == nil && reflect.TypeOf(o.EndpointResolverV2) == amazons
 }
 
 // settings are those of each request, whatever the client has.

@@ -167,6 +167,13 @@ var rules = []rule{
 			"watches pile up.",
 		changesAreTold,
 	},
+	{
+		"ListsAreComplete",
+		"If the Store is a Lister, its pages have each record of a prefix that was there all the time, also if others " +
+			"write it meanwhile, with a text that is not older than the first page, or none, and no other records. Otherwise " +
+			"people who look for a lock do not see it, or see one that is free.",
+		listsAreComplete,
+	},
 }
 
 // limit bounds a call to a store that works. It is generous, because machines are busy.

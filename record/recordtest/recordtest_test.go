@@ -48,6 +48,7 @@ type flawed struct {
 	clock   func() (id string, now time.Duration)
 	watch   func(w *recordstore.Watched, changed func()) (live func() bool, stop func())
 	tells   func(ctx context.Context, op string) // tells the time, or not
+	list    func(ctx context.Context, s *recordstore.Store, prefix, from string) ([]record.Listed, string, error)
 }
 
 // ServerClock implements record.ServerClock.
@@ -62,6 +63,14 @@ func (f flawed) told(ctx context.Context, op string) {
 	if f.tells != nil {
 		f.tells(ctx, op)
 	}
+}
+
+// listing is a client that can list.
+type listing struct{ flawed }
+
+// List implements record.Lister.
+func (l listing) List(ctx context.Context, prefix, from string) ([]record.Listed, string, error) {
+	return l.list(ctx, l.Store.(*recordstore.Store), prefix, from)
 }
 
 // watching is a client that can watch.
@@ -400,6 +409,43 @@ var flaws = map[string][]func() flawed{
 			}}
 		},
 	},
+	"ListsAreComplete": {
+		lists(func(l listed) listed { // the second page is lost
+			if l.from == "" {
+				_, l.next, _ = l.Store.List(l.ctx, l.prefix, l.next)
+			}
+			return l
+		}),
+		lists(func(l listed) listed { // nothing comes behind the first page
+			l.next = ""
+			return l
+		}),
+		lists(func(l listed) listed { // texts of other records
+			for i := range l.page {
+				l.page[i].Text = l.page[0].Text
+			}
+			return l
+		}),
+		lists(func(l listed) listed { // the underscore of LIKE
+			l.page, l.next, l.err = l.Store.List(l.ctx, strings.TrimSuffix(l.prefix, "_"), l.from)
+			return l
+		}),
+		lists(func(l listed) listed { // case is ignored, and so is what is no letter
+			l.page = slices.DeleteFunc(l.page, func(r record.Listed) bool { return strings.HasPrefix(r.Name, "=") })
+			return l
+		}),
+		lists(func(l listed) listed { // the error of the last page is not told
+			l.err = nil
+			return l
+		}),
+		lists(func(l listed) listed { // what others write meanwhile is behind what was read
+			if l.from != "" {
+				old, _, _ := l.Store.List(l.ctx, l.prefix, "")
+				l.page = slices.DeleteFunc(l.page, func(r record.Listed) bool { return r.Name > old[len(old)-1].Name+"5" })
+			}
+			return l
+		}),
+	},
 	"ChangesAreTold": {
 		watches(sync.OnceFunc, nil), // only when it begins
 		watches(func(hint) hint { return func() {} }, nil),
@@ -410,6 +456,29 @@ var flaws = map[string][]func() flawed{
 			}}
 		},
 	},
+}
+
+// listed is the outcome of a call of List.
+type listed struct {
+	*recordstore.Store
+	ctx                context.Context
+	prefix, from, next string
+	page               []record.Listed
+	err                error
+}
+
+// lists is a Store whose lists are changed.
+func lists(change func(l listed) listed) func() flawed {
+	return func() flawed {
+		return flawed{list: func(
+			ctx context.Context, s *recordstore.Store, prefix, from string,
+		) ([]record.Listed, string, error) {
+			l := listed{Store: s, ctx: ctx, prefix: prefix, from: from}
+			l.page, l.next, l.err = s.List(ctx, prefix, from)
+			l = change(l)
+			return l.page, l.next, l.err
+		}}
+	}
 }
 
 type hint = func()
@@ -516,6 +585,9 @@ func opens(plant func() flawed) opener {
 		if s, ok := f.Store.(*recordstore.Store); ok && f.watch != nil {
 			return watching{f, &recordstore.Watched{Store: s}}, place
 		}
+		if f.list != nil {
+			return listing{f}, place
+		}
 		return f, place
 	}
 }
@@ -549,6 +621,16 @@ func listen(t testing.TB, s *recordstore.Store) (addr string) {
 
 func TestSoundStore(t *testing.T) { Run(t, opens(func() flawed { return flawed{} })) }
 func TestSoundClock(t *testing.T) { Run(t, opens(clocks("a", 1, 2))) }
+
+func TestSoundLister(t *testing.T) {
+	Run(t, opens(func() flawed {
+		return flawed{list: func(
+			ctx context.Context, s *recordstore.Store, prefix, from string,
+		) ([]record.Listed, string, error) {
+			return s.List(ctx, prefix, from)
+		}}
+	}))
+}
 
 func TestSoundWatcher(t *testing.T) {
 	Run(t, opens(watches(func(changed hint) hint { return changed }, nil)))

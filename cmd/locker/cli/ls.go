@@ -30,6 +30,7 @@ type listing struct {
 	prefix  string
 	heldFor time.Duration
 	waiting bool
+	paid    bool
 }
 
 func lsCommand(a *app) *cobra.Command {
@@ -60,7 +61,7 @@ Keys with other than printable characters are shown in quotes. A dash says that 
 that counts no TTL, "held for" is the least, and there is no time after which the lock is free for everybody.
 
 Listing is work for the store: Redis goes through all of its keys, twice if there is a PREFIX, and other stores go
-through those of the prefix.
+through those of the prefix. If it costs money, ls says why, and lists with --paid only.
 
 It exits with 0. With --held-for or --waiting it exits with 1 if it has shown a lock. If the listing is not complete, it
 exits with 69, or another code that says why.`,
@@ -91,6 +92,7 @@ exits with 69, or another code that says why.`,
 	durationVar(cmd.Flags(), &of.heldFor, "held-for",
 		"only locks that one holder has had for at least so long, or nobody knows for how long")
 	cmd.Flags().BoolVar(&of.waiting, "waiting", false, "only locks for which others wait")
+	cmd.Flags().BoolVar(&of.paid, "paid", false, "list although it costs money")
 	return cmd
 }
 
@@ -102,9 +104,9 @@ func (a *app) ls(ctx context.Context, of listing) error {
 	if err != nil {
 		return err
 	}
-	lister, ok := locker.As[inspect.Lister](l)
-	if !ok {
-		return errNoList
+	lister, err := of.lister(l)
+	if err != nil {
+		return err
 	}
 	t := &table{app: a}
 	for found, err := range of.all(ctx, lister) {
@@ -134,6 +136,20 @@ func (a *app) ls(ctx context.Context, of listing) error {
 		return &exit.Error{Code: exitFound}
 	}
 	return nil
+}
+
+// lister returns who lists the locks of l, if that may cost what it does.
+func (of listing) lister(l locker.Locker) (inspect.Lister, error) {
+	lister, ok := locker.As[inspect.Lister](l)
+	if !ok {
+		return nil, errNoList
+	}
+	if can, ok := locker.As[backend.Capable](l); ok && !of.paid {
+		if price := can.Capabilities().ListPrice; price != "" {
+			return nil, exit.With(exit.Usage, fmt.Errorf("a list costs money: %s", price), "--paid lists nevertheless")
+		}
+	}
+	return lister, nil
 }
 
 // all yields what is to be shown. What belongs to a key, such as its permits, may have names that begin with a brace.

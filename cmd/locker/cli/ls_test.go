@@ -14,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/rwlock"
 )
 
@@ -23,7 +25,7 @@ import (
 func TestLsShowsWhoHasWhat(t *testing.T) {
 	t.Parallel()
 	_, one := server(t)
-	for name, url := range map[string]string{"redis": one} {
+	for name, url := range map[string]string{"redis": one, "files": "file:" + t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
 			env := []string{"LOCKER_URL=" + url}
 			code, out, stderr := call(env, "ls")
@@ -155,4 +157,27 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	}
 	assert.True(t, strings.HasSuffix(aligned(rows, 80)[1], "  12"), "the last columns are there")
 	assert.Contains(t, aligned(rows, 0)[1], rows[1][0])
+}
+
+// priced is a Locker whose store bills a list.
+type priced struct{ locker.Locker }
+
+func (p priced) Unwrap() locker.Locker { return p.Locker }
+
+func (priced) Capabilities() backend.Capabilities {
+	return backend.Capabilities{ListPrice: "a cent each"}
+}
+
+// What costs money is said before, and not spent unless it is asked for.
+func TestLsDoesNotSpendWhatItWasNotGiven(t *testing.T) {
+	t.Parallel()
+	l := memory.New()
+	t.Cleanup(func() { _ = l.Close() })
+	_, err := listing{}.lister(priced{l})
+	require.ErrorContains(t, err, "a cent each")
+	assert.Equal(t, exit.Usage, exit.Of(err).Code)
+	_, err = listing{paid: true}.lister(priced{l})
+	require.NoError(t, err)
+	_, err = listing{}.lister(l)
+	require.NoError(t, err)
 }

@@ -1,6 +1,6 @@
 // Package boltlock keeps locks in a bbolt file, which the processes of one machine share, and which survives them. It
-// shows what a store of your own needs: the three methods of record.Store, and, in register.go, a name for
-// configurations. Package record has the protocol, and locker.Client waits, renews and notices losses.
+// shows what a store of your own needs: the three methods of record.Store, one more for lists, and, in register.go, a
+// name for configurations. Package record has the protocol, and locker.Client waits, renews and notices losses.
 package boltlock
 
 import (
@@ -40,6 +40,39 @@ func (s *Store) Get(ctx context.Context, name string) ([]byte, string, error) {
 		return text, err
 	})
 	return text, versionOf(text), err
+}
+
+// pageSize is how many records a page of List has.
+const pageSize = 100
+
+// List implements record.Lister, which is optional: without it, "locker ls" does not know this store.
+func (s *Store) List(ctx context.Context, prefix, from string) (page []record.Listed, next string, err error) {
+	names := make(chan []record.Listed, 1)
+	_, err = s.do(ctx, func(db *bolt.DB) ([]byte, error) {
+		return nil, db.View(func(tx *bolt.Tx) error {
+			var all []record.Listed
+			defer func() { names <- all }()
+			b := tx.Bucket(bucket)
+			if b == nil {
+				return nil
+			}
+			at := b.Cursor()
+			for name, text := at.Seek([]byte(max(prefix, from))); name != nil && bytes.HasPrefix(name, []byte(prefix)); {
+				if all = append(all, record.Listed{Name: string(name), Text: bytes.Clone(text)}); len(all) > pageSize {
+					break
+				}
+				name, text = at.Next()
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if page = <-names; len(page) > pageSize {
+		return page[:pageSize], page[pageSize].Name, nil
+	}
+	return page, "", nil
 }
 
 // Create implements record.Store.

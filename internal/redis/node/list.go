@@ -15,7 +15,7 @@ import (
 
 // List implements inspect.Lister. It makes the server go through all of its keys, in steps.
 func (n *Node) List(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
-	return listing.Of(ctx, n.Pages(ctx, prefix), n.Inspect)
+	return listing.Of(ctx, n.Pages(ctx, prefix), listing.By(n.Inspect))
 }
 
 // Pages yields what may be keys of locks that begin with prefix, some at a time. Each key is there that the server has
@@ -86,7 +86,7 @@ var errSettling = errors.New("slots of the cluster are moving: what was listed i
 // List implements inspect.Lister. It makes each master go through all of its keys. While slots move, it goes through
 // the masters that have them once more.
 func (c *Cluster) List(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
-	return listing.Of(ctx, c.pages(ctx, prefix), c.Inspect)
+	return listing.Of(ctx, c.pages(ctx, prefix), listing.By(c.Inspect))
 }
 
 func (c *Cluster) pages(ctx context.Context, prefix string) iter.Seq2[[]string, error] {

@@ -132,6 +132,13 @@ func (l leases) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inter
 	})
 }
 
+// List does what the handler of a list does.
+func (l leases) List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	found, err := l.registry.List(in(ctx), &metainternalversion.ListOptions{Limit: opts.Limit, Continue: opts.Continue})
+	list, _ := found.(*coordinationv1.LeaseList)
+	return list, err
+}
+
 func (l leases) remove(t *testing.T, name string) {
 	t.Helper()
 	_, _, err := l.registry.Delete(in(t.Context()), name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})

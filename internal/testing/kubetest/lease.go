@@ -68,6 +68,7 @@ type watchedKey string
 type call struct {
 	method, namespace, name string
 	object                  object // to be stored
+	list                    *listed
 }
 
 // parse reads a request. Its name is that of the object, if the address has none.
@@ -77,6 +78,9 @@ func parse(r *http.Request, body []byte) (call, *Status) {
 	kind, name, named := strings.Cut(rest, "/")
 	if name, watch := watched(r); watch && ok && kind == "leases" && !named {
 		return call{method: "WATCH", namespace: namespace, name: name}, nil
+	}
+	if ok && kind == "leases" && !named && r.Method == http.MethodGet && r.URL.Query().Get("watch") == "" {
+		return call{method: "LIST", namespace: namespace, list: listOf(r)}, nil
 	}
 	if !ok || kind != "leases" || named == (r.Method == http.MethodPost) || strings.Contains(name, "/") {
 		return call{}, &Status{Code: http.StatusNotFound, Message: "404 page not found", Page: true}
@@ -138,6 +142,8 @@ func (s *Server) execute(c call) (status int, answer any) {
 	switch {
 	case c.method == "WATCH":
 		return http.StatusOK, watchedKey(c.namespace + "/" + c.name)
+	case c.list != nil:
+		return s.list(c)
 	case c.method == http.MethodGet && exists:
 		return http.StatusOK, old.fields
 	case c.method == http.MethodGet:

@@ -1,9 +1,9 @@
 //go:build unix
 
 // Package kubetest has a small API server of Kubernetes for tests, in the process of the test. It knows one kind of
-// object, the Leases of coordination.k8s.io/v1, in JSON, and four requests: GET, POST, PUT and a watch of one. With
-// these it does what k8s.io/apiserver does, from resource versions and preconditions to the texts of errors. Its data
-// outlast a restart.
+// object, the Leases of coordination.k8s.io/v1, in JSON, and five requests: GET, POST, PUT, a watch of one, and a list.
+// With these it does what k8s.io/apiserver does, from resource versions and preconditions to the texts of errors. Its
+// data outlast a restart.
 package kubetest
 
 import (
@@ -33,7 +33,7 @@ const Namespace = "locks"
 
 // Request is what a fault is decided by.
 type Request struct {
-	Method string // GET, POST, PUT or WATCH
+	Method string // GET, POST, PUT, WATCH or LIST
 	Name   string // of the Lease
 }
 
@@ -52,7 +52,8 @@ type Server struct {
 	ca   []byte
 
 	mu       sync.Mutex
-	leases   map[string]object // by namespace and name
+	leases   map[string]object   // by namespace and name
+	lists    map[string][]object // what is left of lists, by their tokens
 	revision int
 	token    string
 	faults   func(Request) Fault
@@ -87,7 +88,7 @@ func start(tb testing.TB, config *tls.Config, ca []byte) *Server {
 	tb.Helper()
 	s := &Server{
 		tb: tb, addr: testserver.FreeAddr(tb), tls: config, ca: ca,
-		leases: make(map[string]object), counts: make(map[string]int),
+		leases: make(map[string]object), lists: make(map[string][]object), counts: make(map[string]int),
 	}
 	s.Restart()
 	tb.Cleanup(func() {
@@ -391,6 +392,7 @@ type Status struct {
 	Reason, Message string
 	Kind, Name      string        // of the object that it is about
 	RetryAfter      time.Duration // in whole seconds
+	Continue        string        // the token to go on with
 	Page            bool          // it is not from an API server: the answer is the message, as a text
 }
 
@@ -417,12 +419,16 @@ func (f *Status) write(w http.ResponseWriter) {
 	if seconds > 0 {
 		details["retryAfterSeconds"] = seconds
 	}
+	meta := map[string]any{}
+	if f.Continue != "" {
+		meta["continue"] = f.Continue
+	}
 	outcome := "Failure"
 	if f.Code < http.StatusMultipleChoices {
 		outcome = "Success"
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": outcome, "code": f.Code,
+		"kind": "Status", "apiVersion": "v1", "metadata": meta, "status": outcome, "code": f.Code,
 		"reason": f.Reason, "message": f.Message, "details": details,
 	})
 }

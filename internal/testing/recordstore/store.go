@@ -7,7 +7,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +19,7 @@ import (
 
 // Request is what a fault is decided by.
 type Request struct {
-	Op   string // "get", "create" or "replace"
+	Op   string // "get", "create", "replace" or "list"
 	Name string
 	Text string // what is to be written
 	N    int    // the number of the request, from 0
@@ -172,6 +174,7 @@ func (s *Store) Taken() (names []string) {
 type reply struct {
 	text    []byte
 	version string
+	page    []record.Listed
 	err     error
 }
 
@@ -271,6 +274,26 @@ func (s *Store) Replace(ctx context.Context, name, version string, text []byte) 
 		return s.put(name, version, text)
 	})
 	return answer.version, answer.err
+}
+
+// pageSize is how many records a page has.
+const pageSize = 100
+
+// List implements record.Lister.
+func (s *Store) List(ctx context.Context, prefix, from string) ([]record.Listed, string, error) {
+	answer := s.send(ctx, Request{Op: "list", Name: prefix}, func() (r reply) {
+		for _, name := range slices.Sorted(maps.Keys(s.records)) {
+			if strings.HasPrefix(name, prefix) && name > from && len(r.page) <= pageSize {
+				r.page = append(r.page, record.Listed{Name: name, Text: slices.Clone(s.records[name].text)})
+			}
+		}
+		return r
+	})
+	if len(answer.page) <= pageSize {
+		return answer.page, "", answer.err
+	}
+	page := answer.page[:pageSize]
+	return page, page[pageSize-1].Name, nil
 }
 
 // put stores a text if the version of the record is the given one. Call with mu held.
