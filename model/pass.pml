@@ -5,7 +5,8 @@
  * resumes: one step replaces the value of the text by one of the attempt, and draws a greater token. If that request is
  * executed again, the answer is the same, and the TTL stays, so the validity counts from the first request. An attempt
  * that is given up is undone: one step frees the lock if it has the value of the text or of the attempt. So the text is
- * used up, and the request that is in doubt finds nothing when it arrives.
+ * used up, and the request that is in doubt finds nothing when it arrives. An export that is given up is undone by two
+ * releases: the first one with the exporter's value, and when that was not found, one with the value of the text.
  *
  * The world: a request is executed at any later time, or never, or twice, whether its sender still waits or not. Replies
  * may never be heard. Another client waits for the lock, and takes it when it is free. A process that is gone is one
@@ -18,6 +19,8 @@
  *   TOK      a token is greater than those of all holders that began before
  *   CLEAN    an attempt that was undone is not granted the lock
  *   GONE     once the lock is exported, no request of the exporter from before changes it
+ *   TIME     an export that is executed again leaves the time
+ *   UNDONE   an undo that was executed leaves neither the owner value of the attempt nor that of the text
  *
  * Parameters: R processes that resume, with an attempt each; L, the TTL in ticks; X requests that are executed; WAITER
  * is 1 if somebody waits. The bugs to plant, each with -D and its name, are marked BUG.
@@ -61,6 +64,7 @@ byte counter = 1;                                      /* the last token */
 byte ttl = L;
 byte done;                                             /* requests executed */
 bool exported;
+byte lasts;                                            /* ticks that the text or the new lease may last */
 
 /* The processes. */
 #define IDLE 0
@@ -114,7 +118,7 @@ inline grant(o) {
 #else
 	counter++;
 #endif
-	owner = o; ttl = L;
+	owner = o; ttl = L; lasts = L;
 	CHECK(!undone[SELF], CLEAN);
 	answer[SELF] = (phase[SELF] == ASKS -> counter : 0)
 }
@@ -125,7 +129,14 @@ inline take() {
 	:: SELF == EXPORTER ->
 		if
 		:: owner == OF(EXPORTER) || owner == TEXT ->
-			owner = TEXT; ttl = L; exported = true; answer[SELF] = (phase[SELF] == ASKS); printf("the lock is exported\n")
+			CHECK(!undone[SELF], CLEAN);
+#ifdef BEGINS_AGAIN                                    /* BUG: an export that is executed again begins the TTL anew */
+			lasts = (exported -> lasts : L); ttl = L;
+#else
+			lasts = (exported -> lasts : L); ttl = (exported -> ttl : L);
+#endif
+			CHECK(ttl <= lasts, TIME);
+			owner = TEXT; exported = true; answer[SELF] = (phase[SELF] == ASKS); printf("the lock is exported\n")
 		:: else
 		fi
 	:: SELF == OTHER ->
@@ -171,18 +182,20 @@ end:	do
 		done++;
 		if
 		:: MINE -> CHECK(SELF != EXPORTER || !exported, GONE); owner = 0; ttl = 0; printf("%c is released\n", NAME)
+		:: !MINE && SELF == EXPORTER && IS(TAKE) && !known -> IS(UNDO) = true; printf("%c is not found\n", NAME)
 		:: else
 		fi }
 	:: d_step { IS(UNDO) && done < X ->
 		done++; undone[SELF] = true; printf("%c is undone\n", NAME);
 		if
-		:: UNDOES -> owner = 0; ttl = 0
+		:: (SELF == EXPORTER -> owner == TEXT : UNDOES) -> owner = 0; ttl = 0
 		:: else
-		fi }
+		fi;
+		CHECK(owner != TEXT && owner != OF(SELF), UNDONE) }
 
 	/* Time. */
 	:: d_step { SELF == 0 && (ttl > 0 || valid[0] > 0) ->
-		ttl = ttl - (ttl > 0); i1 = 0; eleft = eleft - (eleft > 0);
+		ttl = ttl - (ttl > 0); lasts = lasts - (lasts > 0); i1 = 0; eleft = eleft - (eleft > 0);
 		owner = (ttl == 0 -> 0 : owner);
 		do
 		:: i1 < P ->
@@ -209,6 +222,15 @@ end:	do
 		}
 	:: d_step { phase[SELF] == HOLDS ->
 		phase[SELF] = ENDED; valid[SELF] = 0; IS(RELEASE) = true; printf("%c unlocks\n", NAME) }
+
+	:: d_step { SELF == EXPORTER && phase[SELF] == ASKS ->    /* gives up, whatever the answer is */
+		phase[SELF] = ENDED; answer[SELF] = 0; printf("%c gives up\n", NAME);
+#ifdef TEXT_FIRST                                      /* BUG: the value of the text is released first, or alone */
+		IS(UNDO) = true
+#else
+		IS(RELEASE) = true
+#endif
+		}
 
 	/* The others take the lock. A client library may send the request of an attempt again, which here has the same effect
 	   as an answer that is heard late. */

@@ -451,7 +451,7 @@ ticksLarge() {
 
 passes() {
   model=pass
-  heading "a lease that is passed on: ME, ONE, TOK, CLEAN, GONE"
+  heading "a lease that is passed on: ME, ONE, TOK, CLEAN, GONE, TIME, UNDONE"
   holds "1 resumes, 7 requests"                                  -DR=1 -DX=7
   holds "2 resume, 8 requests, TTL of 3 ticks"                   -DX=8 -DL=3
   holds "3 resume, 7 requests"                                   -DR=3 -DX=7
@@ -465,8 +465,10 @@ passBugs() {
   breaks "SAME_TOKEN: who resumes has the exporter's token"      TOK   -DSAME_TOKEN
   breaks "RESUMES_FREE: a lock whose TTL is over is resumed"     CLEAN -DRESUMES_FREE
   breaks "COUNTS_AGAIN: the validity counts from the last request" ME  -DCOUNTS_AGAIN
-  breaks "UNDO_OWN: an undo leaves the text"                     CLEAN -DUNDO_OWN
+  breaks "UNDO_OWN: an undo leaves the text"                     UNDONE -DUNDO_OWN
   breaks "RELIES_ON: the exporter's lease goes on"               ME    -DRELIES_ON
+  breaks "BEGINS_AGAIN: an export begins the TTL anew"           TIME  -DBEGINS_AGAIN
+  breaks "TEXT_FIRST: the value of the text is released first"   UNDONE -DTEXT_FIRST
 }
 
 # ---------------------------------------------------------------------------------------------------------------------
