@@ -406,6 +406,7 @@ func testDeadWaiterForPermits(t *testing.T, s *pgtest.Server) {
 		g.want("those who have their turn, "+shift, g.turns(backend.Permit), "b")
 	}
 	g.want("b", g.asks("b", true, 3, 1), "{0}")
+	g.want("a newcomer", g.asks("newcomer", false, 3, 1), "{1}")
 }
 
 // A step tells 64 waiters at most that they have their turn, and each that takes what it wants tells the next one.
