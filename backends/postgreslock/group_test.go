@@ -39,6 +39,7 @@ func testGroups(t *testing.T, s *pgtest.Server) {
 		"AnswerIsLost":        testPermitWhoseAnswerIsLost,
 		"DeadWaiter":          testDeadWaiterForPermits,
 		"ManyWaiters":         testManyWaitersAreTold,
+		"NoTurn":              testWaitersWithoutATurnAreCheap,
 		"InTx":                testPermitInATransaction,
 		"Apart":               testProgramsWithALockForEachPlace,
 		"Tools":               testToolsKnowGroups,
@@ -487,6 +488,41 @@ func testManyWaitersAreTold(t *testing.T, s *pgtest.Server) {
 			empty()
 		}
 	}
+}
+
+// A waiter for permits looks for its turn only if it may have one.
+func testWaitersWithoutATurnAreCheap(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "no turn"}
+	looks := func(what, ticket string, n int, want bool) {
+		t.Helper()
+		tx := begin(t, s.URL("postgres"), pgx.ReadCommitted)
+		_, err := tx.Exec(t.Context(), "SET LOCAL track_functions = 'all'")
+		must(t, "SET", err)
+		_, err = tx.Exec(t.Context(), "UPDATE locker.waiters SET seen = clock_timestamp() WHERE name = $1", []byte(g.name))
+		must(t, "UPDATE", err)
+		_, err = tx.Exec(t.Context(),
+			"SELECT locker.acquire_entry($1, $2, '', 60000000, $2, 'nobody', 3, 0, $3, 1, '', '{}')",
+			[]byte(g.name), ticket, n)
+		must(t, "acquire_entry", err)
+		var calls int
+		must(t, "count", tx.QueryRow(t.Context(), "SELECT coalesce(sum(calls), 0)::int FROM pg_stat_xact_user_functions "+
+			"WHERE schemaname = 'locker' AND funcname = 'turns'").Scan(&calls))
+		if (calls > 0) != want {
+			t.Errorf("%s: got %d looks for those who have their turn, want some: %t", what, calls, want)
+		}
+		must(t, "Rollback", tx.Rollback(t.Context()))
+	}
+	g.asks("a", false, 100, 100)
+	for i := range 66 {
+		g.asks(strconv.Itoa(i), true, 100, 1)
+	}
+	looks("while all is taken", "1", 100, false)
+	looks("while all below a smaller limit is taken", "2", 50, false)
+	g.ages("a")
+	looks("when an owner's time is over", "1", 100, true)
+	g.want("a release of what is over", g.does("release($1, $2, 0)", "a"), "gone")
+	looks("when all is free", "63", 100, true)
+	looks("behind 64 others", "64", 100, false)
 }
 
 // A transaction keeps a permit until it ends, also if the lease is over before that.

@@ -205,8 +205,13 @@ BEGIN
 			FROM nextval(pg_get_serial_sequence('@schema@.waiters', 'place')::regclass) p(next)
 			RETURNING place INTO mine;
 		END IF;
-		IF a_kind = 0 AND ahead.name IS NOT NULL THEN
-			freed := @schema@.expire(a_name);
+		-- Many look for a turn every second, so that is cheap for those who cannot have one.
+		IF a_kind = 0 AND ahead.name IS NOT NULL AND 64 > (SELECT count(*) FROM (
+			SELECT FROM @schema@.waiters w WHERE w.name = a_name AND w.place < mine AND @schema@.present(w.seen, t) LIMIT 64
+		) f) AND (EXISTS (SELECT FROM @schema@.entries k WHERE k.name = a_name AND k.expires <= t)
+			OR cardinality(@schema@.vacant(a_name, a_n, a_weight)) >= a_weight
+		) THEN
+			freed := @schema@.expire(a_name) OR freed;
 			SELECT u.numbers INTO numbers FROM @schema@.turns(a_name, a_kind) u WHERE u.ticket = a_ticket;
 		END IF;
 	END IF;
