@@ -289,7 +289,7 @@ func (n *Node) extend(ctx context.Context, req *backend.Request) (reply drivers.
 			}
 		}
 		// While a slot of a Redis Cluster moves, the lock is extended as it is. The next extension asks for the same.
-		if err != nil || !n.sharded || !isMoving(reply) {
+		if err != nil || !isMoving(reply) {
 			return reply, err
 		}
 	}
