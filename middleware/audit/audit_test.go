@@ -228,8 +228,8 @@ func TestKindsAreTold(t *testing.T) {
 	})
 }
 
-// What a call gives back because it has not got everything may have ended before, and another may have it: the line does
-// not say that the store has released it.
+// What a call gives back because it has not got everything may have ended before, and another may have it: the line
+// does not say that the store has released it.
 func TestAnUndoneLockIsNotSaidToBeReleased(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		f := newFile()

@@ -31,7 +31,8 @@ var postgresGroupMutants = []mutant{
 		"unnest(e.numbers) FROM @schema@.entries e WHERE e.name = a_name AND e.owned"),
 	onPostgres("the first that has died is not passed",
 		"w.place < mine) AND @schema@.present(w.seen, t)", "w.place < mine)"),
-	onPostgres("who has died has its turn", front, "AND ('infinity' > t OR true"+front[len("AND @schema@.present(v.seen, t"):]),
+	onPostgres("who has died has its turn", front,
+		"AND ('infinity' > t OR true"+front[len("AND @schema@.present(v.seen, t"):]),
 	onPostgres("locks of places are not seen",
 		"IF NOT EXISTS (SELECT FROM @schema@.entries k", "IF false AND NOT EXISTS (SELECT FROM @schema@.entries k"),
 	onPostgres("what comes after its undoing is executed",
@@ -49,7 +50,8 @@ var postgresGroupMutants = []mutant{
 	onPostgres("what is not held is upgraded", "IF a_from <> '' AND NOT", "IF false AND NOT"),
 	onPostgres("a transaction that ends a lease does not keep it", "= a_token FOR UPDATE SKIP LOCKED));\n	END IF;",
 		"= a_token));\n	END IF;"),
-	onPostgres("one of several is taken that was not named", "\n		AND (a_owner <> '' OR json_array_length(owners) < 2)", ""),
+	onPostgres("one of several is taken that was not named",
+		"\n		AND (a_owner <> '' OR json_array_length(owners) < 2)", ""),
 }
 
 func onPostgres(name, old, changed string) mutant {
