@@ -52,11 +52,14 @@ when the next one is shown.
 
 With --permits, inspect shows who has which of the permits, and how many wait. On stores where each permit is a lock, it
 shows these locks, and at the end the gate. The holder of the gate is the first of those that wait, and waits for all
-permits. Those that wait for the gate are the others. With --shared, it shows who has the key of readers and writers, and
-how many wait. On stores where these are made of locks, the key has 64 slots, of which a reader holds one and a writer
-all, the gate, and the lock rwintent, for which writers wait before the gate. Free ones are not shown then; --exclusive
-is the same. Without these flags, inspect shows the plain lock of that
-name. If that is free, it also shows what readers, writers, and holders of the first 64 permits have of the key.
+permits. Those that wait for the gate are the others.
+
+With --shared, it shows who has the key of readers and writers, and how many wait. On stores where these are made of
+locks, the key has 64 slots, of which a reader holds one and a writer all, the gate, and the lock rwintent, for which
+writers wait before the gate. Free ones are not shown then; --exclusive is the same.
+
+Without these flags, inspect shows the plain lock of that name. If that is free, it also shows what readers, writers,
+and holders of the first 64 permits have of the key.
 
 It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 		Example: `  locker inspect backup
@@ -228,7 +231,7 @@ type lockJSON struct {
 	Waiting     int        `json:"waiting"`
 	Error       string     `json:"error,omitempty"`
 	Permits     []int      `json:"permits,omitempty"` // the numbers that the owner has
-	Access      string     `json:"access,omitempty"`  // of a group of readers and writers: shared, upgradeable or exclusive
+	Access      string     `json:"access,omitempty"`  // of readers and writers: shared, upgradeable or exclusive
 	Holders     []lockJSON `json:"holders,omitempty"` // of a group
 	Nodes       []lockJSON `json:"nodes,omitempty"`
 }
