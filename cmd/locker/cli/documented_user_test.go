@@ -175,6 +175,15 @@ func useLocks(t *testing.T, url, key string) {
 		i, err := inspector.Inspect(ctx, key)
 		return assert.NoError(t, err) && i.Waiting > 0
 	})
+	some, err := locker.TryLockMany(ctx, holder, locker.Many{Keys: []string{key, key + "a", key + "b"}, N: 2})
+	if !errors.Is(err, errors.ErrUnsupported) { // as on a Redlock
+		require.NoError(t, err)
+	}
+	for _, lease := range some {
+		if lease != nil {
+			steady.Unlock(t, lease)
+		}
+	}
 	steady.Unlock(t, lease)
 	require.NoError(t, <-next)
 

@@ -151,7 +151,7 @@ func TestShared(t *testing.T) {
 	run(t, url, "run", "-k", "config", "--exclusive", "--wait", "0", "--", "true").exits(t, exit.Held)
 	code, out, _ := call([]string{"LOCKER_URL=" + url}, "inspect", "config", "--shared")
 	assert.Zero(t, code)
-	assert.Equal(t, 2, strings.Count(out, "held"), out)
+	assert.Equal(t, 2, strings.Count(out, "shared  held"), out)
 	run(t, url, "run", "-k", "other", "--exclusive", "--wait", "0", "--", "true").exits(t, 0)
 	run(t, url, "run", "-k", "k", "--exclusive", "--shared", "--", "true").exits(t, exit.Usage)
 }
