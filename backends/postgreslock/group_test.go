@@ -396,7 +396,7 @@ func testPermitWhoseAnswerIsLost(t *testing.T, s *pgtest.Server) {
 // A waiter that has died costs those behind it what a dead waiter for a lock costs, also if it wants all permits and
 // its clock was ahead.
 func testDeadWaiterForPermits(t *testing.T, s *pgtest.Server) {
-	g := group{t, pool(t, s.URL("postgres")), "dead"}
+	g := group{t, pool(t, s.URL("postgres")), "dead permits"}
 	g.want("a", g.asks("a", false, 3, 1), "{0}")
 	g.want("a dead one, which wants all", g.asks("dead", true, 3, 3), "")
 	g.want("b", g.asks("b", true, 3, 1), "")
