@@ -106,6 +106,8 @@ type Lister interface {
 	// meanwhile. They may have a record twice. What the texts say is not older than the first call, and not older than
 	// the call that returns them if they are of locks that are taken: a lock whose text is old may look as if its time
 	// were over. A page of a snapshot therefore leaves out these texts.
+	//
+	// A Store that cannot list as it was made fails with an error that matches errors.ErrUnsupported.
 	List(ctx context.Context, prefix, from string) (page []Listed, next string, err error)
 }
 
