@@ -185,9 +185,6 @@ func testMigrateAsAnotherUser(t *testing.T, s *pgtest.Server) {
 
 // A migration gives up if a transaction uses the tables for long, as a dump does, and programs lock beside it.
 func testMigrateBesideADump(t *testing.T, s *pgtest.Server) {
-	if testing.Short() {
-		t.Skip("it waits for two seconds")
-	}
 	migratedTo4(t, s, "dumped", "owner_of_dumped")
 	owner := pool(t, s.URL("owner_of_dumped"))
 	l := client(t, s.URL("owner_of_dumped"), postgreslock.Schema("dumped"))
