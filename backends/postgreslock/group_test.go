@@ -512,11 +512,12 @@ func testWaitersWithoutATurnAreCheap(t *testing.T, s *pgtest.Server) {
 		}
 		must(t, "Rollback", tx.Rollback(t.Context()))
 	}
-	g.asks("a", false, 100, 100)
-	for i := range 66 {
-		g.asks(strconv.Itoa(i), true, 100, 1)
+	g.asks("a", false, 100, 99)
+	g.asks("0", true, 100, 2)
+	for i := range 65 {
+		g.asks(strconv.Itoa(i+1), true, 100, 1)
 	}
-	looks("while all is taken", "1", 100, false)
+	looks("while the first waits for more than is free", "1", 100, false)
 	looks("while all below a smaller limit is taken", "2", 50, false)
 	g.ages("a")
 	looks("when an owner's time is over", "1", 100, true)

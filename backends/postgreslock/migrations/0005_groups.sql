@@ -1,5 +1,8 @@
 -- Groups of permits, or of shared, upgradeable and exclusive locks: see package backend. The rows of locks mean what
 -- they meant, so requests for locks go on saying version 3: only requests about groups and tools need this migration.
+--
+-- A function with queries that is not part of the query that calls it is in PL/pgSQL, which plans them once for each
+-- connection. One in SQL would be parsed and planned again with each call.
 
 -- A row is what one owner has of a group. It counts until its time is over, and until a step that needs it has deleted
 -- it then. That step does not wait for a transaction that keeps the row, as one does that InTx protects.
@@ -36,28 +39,31 @@ END $$;
 
 -- vacant returns the first numbers below a_n that nobody has, in ascending order, or null. There are a_most of them at
 -- least, unless there are fewer. They are sought among as many numbers as are taken, and that many more.
-CREATE FUNCTION @schema@.vacant(a_name bytea, a_n int, a_most int) RETURNS int[] LANGUAGE sql AS $$
-	SELECT array_agg(f.i ORDER BY f.i) FROM (
+CREATE FUNCTION @schema@.vacant(a_name bytea, a_n int, a_most int) RETURNS int[] LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN array_agg(f.i ORDER BY f.i) FROM (
 		SELECT generate_series(0, least(a_n, a_most + (
 			SELECT coalesce(sum(cardinality(e.numbers)), 0)::int FROM @schema@.entries e WHERE e.name = a_name
 		)) - 1) EXCEPT SELECT unnest(e.numbers) FROM @schema@.entries e WHERE e.name = a_name
 	) f(i);
-$$;
+END $$;
 
 -- fits says that no lock excludes one of that kind, beside the one that it upgrades.
-CREATE FUNCTION @schema@.fits(a_name bytea, a_kind int, a_from text) RETURNS boolean LANGUAGE sql AS $$
-	SELECT NOT EXISTS (
+CREATE FUNCTION @schema@.fits(a_name bytea, a_kind int, a_from text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN NOT EXISTS (
 		SELECT FROM @schema@.entries e
 		WHERE e.name = a_name AND e.kind > 1 AND @schema@.excludes(e.kind, a_kind) AND e.token <> a_from
 	) AND (a_kind < 3 OR NOT EXISTS (SELECT FROM @schema@.entries e WHERE e.name = a_name AND e.token <> a_from));
-$$;
+END $$;
 
-CREATE FUNCTION @schema@.may_upgrade(a_name bytea, a_from text) RETURNS boolean LANGUAGE sql AS $$
-	SELECT EXISTS (
+CREATE FUNCTION @schema@.may_upgrade(a_name bytea, a_from text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN EXISTS (
 		SELECT FROM @schema@.entries e
 		WHERE e.name = a_name AND e.token = a_from AND e.kind = 2 AND e.owned AND e.expires > clock_timestamp()
 	);
-$$;
+END $$;
 
 -- take returns what a request gets that nobody comes before: the lowest numbers, which are none for a lock, or null.
 CREATE FUNCTION @schema@.take(a_name bytea, a_kind int, a_n int, a_weight int, a_from text)
@@ -113,10 +119,15 @@ END $$;
 
 -- call_up notifies the waiters that have their turn. If a_all is false, one of them has left the queue, and the others
 -- know: except for the last that turns returns, if that has no room for more.
-CREATE FUNCTION @schema@.call_up(a_name bytea, a_kind int, a_all boolean) RETURNS void LANGUAGE sql AS $$
-	SELECT pg_notify(u.channel, u.ticket)
-	FROM @schema@.turns(a_name, a_kind) WITH ORDINALITY u(ticket, channel, numbers, i) WHERE a_all OR u.i = 64;
-$$;
+CREATE FUNCTION @schema@.call_up(a_name bytea, a_kind int, a_all boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF a_all OR 64 = (
+		SELECT count(*) FROM (SELECT FROM @schema@.waiters w WHERE w.name = a_name LIMIT 64) f
+	) THEN
+		PERFORM pg_notify(u.channel, u.ticket)
+		FROM @schema@.turns(a_name, a_kind) WITH ORDINALITY u(ticket, channel, numbers, i) WHERE a_all OR u.i = 64;
+	END IF;
+END $$;
 
 -- tell notifies whoever has the turn.
 CREATE OR REPLACE FUNCTION @schema@.tell(a_name bytea) RETURNS void LANGUAGE plpgsql AS $$
@@ -148,6 +159,7 @@ DECLARE
 	e @schema@.entries;
 	mine bigint;
 	ahead @schema@.waiters; -- the first that comes before the request
+	before record; -- of those that come before it, at most 64: how many they are, and what they want together
 	freed boolean := false;
 	t timestamptz;
 BEGIN
@@ -206,13 +218,17 @@ BEGIN
 			RETURNING place INTO mine;
 		END IF;
 		-- Many look for a turn every second, so that is cheap for those who cannot have one.
-		IF a_kind = 0 AND ahead.name IS NOT NULL AND 64 > (SELECT count(*) FROM (
-			SELECT FROM @schema@.waiters w WHERE w.name = a_name AND w.place < mine AND @schema@.present(w.seen, t) LIMIT 64
-		) f) AND (EXISTS (SELECT FROM @schema@.entries k WHERE k.name = a_name AND k.expires <= t)
-			OR cardinality(@schema@.vacant(a_name, a_n, a_weight)) >= a_weight
-		) THEN
-			freed := @schema@.expire(a_name) OR freed;
-			SELECT u.numbers INTO numbers FROM @schema@.turns(a_name, a_kind) u WHERE u.ticket = a_ticket;
+		IF a_kind = 0 AND ahead.name IS NOT NULL THEN
+			SELECT count(*), sum(f.weight) INTO before FROM (
+				SELECT w.weight FROM @schema@.waiters w
+				WHERE w.name = a_name AND w.place < mine AND @schema@.present(w.seen, t) LIMIT 64
+			) f;
+			IF before.count < 64 AND (EXISTS (SELECT FROM @schema@.entries k WHERE k.name = a_name AND k.expires <= t)
+				OR cardinality(@schema@.vacant(a_name, a_n, before.sum::int + a_weight)) >= before.sum + a_weight
+			) THEN
+				freed := @schema@.expire(a_name) OR freed;
+				SELECT u.numbers INTO numbers FROM @schema@.turns(a_name, a_kind) u WHERE u.ticket = a_ticket;
+			END IF;
 		END IF;
 	END IF;
 	IF numbers IS NOT NULL THEN
@@ -325,9 +341,11 @@ BEGIN
 		DELETE FROM @schema@.entries e WHERE e.ctid = ANY (ARRAY(
 			SELECT v.ctid FROM @schema@.entries v WHERE v.name = a_name AND v.token = a_token FOR UPDATE SKIP LOCKED));
 	END IF;
-	UPDATE @schema@.entries e
-	SET owned = false, label = '', expires = clock_timestamp() + a_keep * interval '1 microsecond'
-	WHERE e.name = a_name AND e.token = a_token;
+	IF a_keep > 0 OR NOT FOUND THEN
+		UPDATE @schema@.entries e
+		SET owned = false, label = '', expires = clock_timestamp() + a_keep * interval '1 microsecond'
+		WHERE e.name = a_name AND e.token = a_token;
+	END IF;
 	PERFORM @schema@.tell(a_name);
 END $$;
 
