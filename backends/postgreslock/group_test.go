@@ -581,6 +581,24 @@ func testProgramsWithALockForEachPlace(t *testing.T, s *pgtest.Server) {
 		must(t, "Unlock", lease.Unlock(t.Context()))
 		must(t, "Unlock", lock(t, of, "apart").Unlock(t.Context()))
 	}
+	// A Client refuses such a name itself, so this is a program that knows no groups.
+	p := pool(t, s.URL("postgres"))
+	g := group{t, p, "lock:{apart}#permits"}
+	g.want("an entry that is over", g.asks("over", false, 3, 1), "{0}")
+	g.ages("over")
+	const acquire = "SELECT locker.acquire($1, $2, '', 60000000, $3, 'nobody')"
+	run(t, p, acquire, []byte(g.name), "plain", "")
+	refused := func(what string) {
+		t.Helper()
+		_, err := sem.TryLock(t.Context(), "apart")
+		wantErr(t, "TryLock beside "+what, err, locker.ErrForeignKey)
+	}
+	refused("a lock with the name of the group")
+	run(t, p, acquire, []byte(g.name), "waits", "waits")
+	g.want("release of the lock", g.does("release($1, $2, 0)", "plain"), "held")
+	refused("one that waits for such a lock")
+	run(t, p, "SELECT locker.undo($1, 'waits', 'waits', 0)", []byte(g.name))
+	must(t, "Unlock", lock(t, sem, "apart").Unlock(t.Context()))
 }
 
 // Tools see who has what, and take it from the owner that is named.
@@ -631,6 +649,15 @@ func testToolsKnowGroups(t *testing.T, s *pgtest.Server) {
 	must(t, "Inspect", err)
 	if i.State != inspect.Free || i.Fence < next.Fence() {
 		t.Errorf("got %+v of a group that is free", i)
+	}
+	rw := rwlock.New(l)
+	lock(t, rw.Shared(), "config", locker.TTL(time.Minute))
+	lock(t, rw.Upgradeable(), "config", locker.TTL(time.Hour))
+	for entry, err := range l.List(t.Context(), "{config") {
+		must(t, "List", err)
+		if h := entry.Holders; len(h) != 2 || entry.Kind != "shared" || h[0].Kind != "shared" || h[1].Kind != "upgradeable" {
+			t.Errorf("got %+v of a reader and one that may write", entry)
+		}
 	}
 }
 

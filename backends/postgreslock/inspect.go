@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/inspect"
 )
 
@@ -17,12 +18,13 @@ type owner struct {
 	Kept            bool
 	Remaining, Held int64
 	Fence           uint64
+	Kind            backend.Kind
 	Numbers         []int
 }
 
 func (o owner) inspection() inspect.Inspection {
 	i := inspect.Inspection{
-		State: inspect.Held, Owner: o.Owner, Label: o.Label, Fence: o.Fence,
+		State: inspect.Held, Owner: o.Owner, Label: o.Label, Fence: o.Fence, Kind: o.Kind.String(),
 		Remaining: time.Duration(o.Remaining) * time.Microsecond, Held: max(0, time.Duration(o.Held)*time.Microsecond),
 	}
 	if len(o.Numbers) > 0 {

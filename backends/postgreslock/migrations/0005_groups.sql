@@ -149,7 +149,7 @@ END $$;
 -- be upgraded is not held. If it refuses a request that has a ticket, the request gets a place in the queue.
 --
 -- a_apart are names of locks that programs have which make a lock of each place. They do not see the group, so nobody
--- gets anything of it while it is empty and such a lock is taken.
+-- gets anything of it while it is empty and such a lock is taken, or one that has the name of the group.
 CREATE FUNCTION @schema@.acquire_entry(
 	a_name bytea, a_token text, a_label text, a_ttl bigint, a_ticket text, a_channel text, a_version int,
 	a_kind int, a_n int, a_weight int, a_from text, a_apart bytea[],
@@ -187,9 +187,10 @@ BEGIN
 		fence := 0;
 		RETURN;
 	END IF;
-	IF NOT EXISTS (SELECT FROM @schema@.entries k WHERE k.name = a_name) AND EXISTS (
-		SELECT FROM @schema@.locks k WHERE k.name = ANY (a_apart) AND k.expires > t UNION ALL
-		SELECT FROM @schema@.waiters w WHERE w.name = ANY (a_apart) AND @schema@.present(w.seen, t)
+	IF NOT EXISTS (SELECT FROM @schema@.entries k WHERE k.name = a_name AND k.expires > t) AND EXISTS (
+		SELECT FROM @schema@.locks k WHERE k.name = ANY (a_apart || a_name) AND k.expires > t UNION ALL
+		SELECT FROM @schema@.waiters w
+		WHERE w.name = ANY (a_apart || a_name) AND w.kind IS NULL AND @schema@.present(w.seen, t)
 	) THEN
 		RAISE EXCEPTION 'a program has a lock for one of the places, or waits for it: it is of another version'
 			USING ERRCODE = 'LKAPT';
@@ -457,12 +458,13 @@ DECLARE
 BEGIN
 	SELECT bool_or(o.numbers IS NOT NULL), json_agg(json_build_object(
 		'Owner', left(o.token, 8), 'Kept', NOT o.owned, 'Label', o.label, 'Remaining', @schema@.until(o.expires, t),
-		'Held', (extract(epoch FROM t - o.since) * 1000000)::bigint, 'Fence', o.fence, 'Numbers', o.numbers
+		'Held', (extract(epoch FROM t - o.since) * 1000000)::bigint, 'Fence', o.fence,
+		'Kind', coalesce(o.kind, 0), 'Numbers', o.numbers
 	) ORDER BY o.expires) INTO grouped, owners
 	FROM (
-		SELECT k.token, k.token <> '' AS owned, k.label, k.expires, k.since, k.fence, NULL::int[] AS numbers
+		SELECT k.token, k.token <> '' AS owned, k.label, k.expires, k.since, k.fence, NULL::int AS kind, NULL::int[] AS numbers
 		FROM @schema@.locks k WHERE k.name = a_name UNION ALL
-		SELECT e.token, e.owned, e.label, e.expires, e.since, e.fence, e.numbers
+		SELECT e.token, e.owned, e.label, e.expires, e.since, e.fence, e.kind, e.numbers
 		FROM @schema@.entries e WHERE e.name = a_name
 	) o WHERE o.expires > t;
 	SELECT s.last_value + 127 INTO fence FROM @schema@.fences s;

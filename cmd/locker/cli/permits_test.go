@@ -154,6 +154,12 @@ func TestReleaseOfAPermit(t *testing.T) {
 		code, _, stderr := release()
 		assert.Equal(t, exit.Usage, code)
 		assert.Contains(t, stderr, "--permits needs --token")
+		if url == one {
+			code, _, stderr = call(env, "release", "{export}#permits", "--yes")
+			assert.Equal(t, exit.Usage, code)
+			assert.Contains(t, stderr, "2 owners")
+			assert.Contains(t, stderr, "name one of them with --token")
+		}
 		code, _, stderr = release("--token", "not this one")
 		assert.Equal(t, exit.Held, code)
 		assert.Contains(t, stderr, `no permit of "export" has an owner with this token`)

@@ -209,6 +209,8 @@ func (a *app) released(key string, seen inspect.Inspection, err error) error {
 		return nil
 	case errors.Is(err, locker.ErrNotHeld):
 		return exit.With(exit.Held, err, "locker inspect shows who has it now")
+	case errors.Is(err, locker.ErrInvalid) && len(seen.Holders) > 1:
+		return exit.With(exit.Usage, err, "name one of them with --token: locker inspect shows them")
 	case errors.Is(err, locker.ErrUnavailable) && !refused(err):
 		return exit.With(exit.Unavailable, err,
 			"it is not known whether the lock was released: when the server answers, locker inspect shows it")
