@@ -31,6 +31,7 @@ type attempt struct {
 	at     []string // where the locks are, in the order of reqs
 	choice backend.Choice
 	gates  []string // where those of choice are
+	from   string   // the owner of the text if the attempt resumes a lock that was passed on
 	start  time.Time
 
 	left   time.Duration // until a lock that is held counts as free
@@ -82,14 +83,14 @@ func (b *Backend) acquire(
 			return backend.Grant{}, a.left, a.by.Owner, a.err
 		}
 	}
-	if err := b.attempt(ctx, a, p, limit); err != nil {
+	if err := b.attempt(ctx, a, p, limit, b.seen.hint(p.name)); err != nil {
 		return backend.Grant{}, a.left, a.by.Owner, err
 	}
 	return *a.grants[0], 0, "", nil
 }
 
-// attempt carries out an attempt.
-func (b *Backend) attempt(ctx context.Context, a *attempt, p place, limit time.Duration) error {
+// attempt carries out an attempt. known is what the record is believed to say, or nil.
+func (b *Backend) attempt(ctx context.Context, a *attempt, p place, limit time.Duration, known *sheet) error {
 	if err := b.accepts(); err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (b *Backend) attempt(ctx context.Context, a *attempt, p place, limit time.D
 			a.undoLater()
 		}
 	}()
-	return b.run(ctx, p, a, b.seen.hint(p.name))
+	return b.run(ctx, p, a, known)
 }
 
 // accepts returns an error if no attempt can be made.
@@ -131,7 +132,7 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []backend.Request, c bac
 			return nil, errApart
 		}
 	}
-	if err := b.attempt(ctx, a, first, reqs[0].TTL); err != nil {
+	if err := b.attempt(ctx, a, first, reqs[0].TTL, b.seen.hint(first.name)); err != nil {
 		return nil, err
 	}
 	return a.grants, nil
@@ -207,6 +208,9 @@ func (a *attempt) look(s *sheet, fresh bool) []change {
 		// A version whose time was over stays so for an attempt that has written over it, although a clock that is behind
 		// may answer now: an attempt in doubt is undone, and its caller must not acquire with the same token meanwhile.
 		return a.take(found, a.wrote())
+	}
+	if a.from != "" {
+		return a.resume(found)
 	}
 	var chosen []int
 	if chosen, a.by = a.choose(s, found); chosen != nil {

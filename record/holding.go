@@ -94,10 +94,14 @@ var errOthers = errors.New("others have had the lock since")
 // was stored, and its answer was lost, or others have written about other locks of the group.
 type renewal struct {
 	*Backend
-	req  backend.Request
-	h    *holding
-	at   string
-	to   func(own entry) content
+	req backend.Request
+	h   *holding
+	at  string
+	to  func(own entry) content
+
+	// passes is the owner to whom to passes the lock on. If that one has it, an earlier request has done so.
+	passes string
+
 	own  entry    // what the record was last known to say
 	next *content // what is to be written
 	sent *content // what was written last
@@ -114,14 +118,17 @@ func (r *renewal) miss(found entry) {
 	}
 }
 
-// change carries out a renewal, and returns what is stored.
-func (b *Backend) change(
-	ctx context.Context, req backend.Request, h *holding, to func(own entry) content,
-) (entry, error) {
-	p := b.placeOf(req.Key)
-	r := &renewal{Backend: b, req: req, h: h, at: p.at, to: to, own: h.last(), sent: &content{}}
-	err := b.run(ctx, p, r, r.own.sheet)
-	return r.done, err
+func (b *Backend) renewal(req backend.Request, h *holding, to func(own entry) content) *renewal {
+	r := &renewal{Backend: b, req: req, h: h, at: b.placeOf(req.Key).at, to: to, own: h.last(), sent: &content{}}
+	if r.own.Owner != req.Token { // an owner that the lock was passed on to has no record yet
+		r.own = entry{}
+	}
+	return r
+}
+
+// change carries out a renewal.
+func (b *Backend) change(ctx context.Context, r *renewal) error {
+	return b.run(ctx, b.placeOf(r.req.Key), r, r.own.sheet)
 }
 
 func (r *renewal) ends(error) bool { return false }
@@ -161,6 +168,9 @@ func (r *renewal) look(s *sheet, _ bool) []change {
 		r.miss(found) // others would take the lock too soon
 	case follows:
 		r.err = errReleased // and others have had the lock since
+	case r.passes != "" && found.State == held && found.Owner == r.passes:
+		r.done = found // as long as the first request said
+		return nil
 	case found.State == kept && found.Owner == r.req.Token:
 		c := r.to(found) // it may have been released by a write whose answer was lost, or that could not be mended
 		if c.State != kept || r.covers(&found.content, c.length(), found.at) {
@@ -179,7 +189,11 @@ func (r *renewal) look(s *sheet, _ bool) []change {
 	next := r.to(found)
 	next.Over = found.Over
 	r.own, r.next = found, &next
-	return []change{{at: r.at, next: r.next, own: &r.own.content, misses: r.misses}}
+	c := change{at: r.at, next: r.next, misses: r.misses}
+	if r.passes == "" {
+		c.own = &r.own.content
+	}
+	return []change{c}
 }
 
 // owned returns nil if the record is that of the request's owner, and otherwise says who has the lock.
@@ -224,15 +238,16 @@ func (b *Backend) Extend(ctx context.Context, req backend.Request) error {
 		}
 		return locker.ErrNotHeld
 	}
-	written, err := b.change(ctx, req, h, func(own entry) content {
+	r := b.renewal(req, h, func(own entry) content {
 		return content{
 			State: held, Owner: req.Token, Label: req.Label, Token: own.Token, Last: own.Last,
 			Length: h.length(now, own), Age: now.Sub(h.since).Milliseconds(),
 		}
 	})
+	err := b.change(ctx, r)
 	switch {
 	case err == nil:
-		h.saw(written)
+		h.saw(r.done)
 	case errors.Is(err, errReleased):
 		return locker.ErrNotHeld
 	}
@@ -276,13 +291,13 @@ func (b *Backend) Release(ctx context.Context, req backend.Request) error {
 
 // release releases the lock. It stays taken until keepUntil.
 func (b *Backend) release(ctx context.Context, req backend.Request, keepUntil time.Time) error {
-	_, err := b.change(ctx, req, holdingOf(req), func(own entry) content {
+	err := b.change(ctx, b.renewal(req, holdingOf(req), func(own entry) content {
 		c := content{State: free, Owner: req.Token, Last: own.Last}
 		if rest := time.Until(keepUntil); rest > 0 {
 			c.State, c.Token, c.Length = kept, own.Token, milliseconds(rest)
 		}
 		return c
-	})
+	}))
 	if errors.Is(err, errReleased) {
 		return nil
 	}

@@ -52,11 +52,11 @@
 //
 // # Requests
 //
-// An acquisition takes two, a read and a write, or only the write if this Backend was the last one to release the
-// lock, and a read more once in an interval by Lock. A renewal takes one, three times in a TTL, and a release one. A
-// Client that waits makes up to 125 a minute by default, and 80 on average, for each key, and some 18 if it is
-// told of changes, while the lock is held with a TTL of ten seconds. While others take the lock again and again, it
-// makes two more every two intervals.
+// An acquisition takes two, a read and a write, or only the write if this Backend was the last one to release the lock,
+// and a read more once in an interval by Lock. A renewal takes one, three times in a TTL, and a release one. Package
+// transfer takes one to pass a lock on, and two to resume it. A Client that waits makes up to 125 a minute by default,
+// and 80 on average, for each key, and some 18 if it is told of changes, while the lock is held with a TTL of ten
+// seconds. While others take the lock again and again, it makes two more every two intervals.
 //
 // # Permits, readers and writers
 //
@@ -134,8 +134,9 @@ func New(store Store, opts ...Option) *locker.Client {
 	return locker.NewClient(NewBackend(store, opts...))
 }
 
-// Backend implements [backend.Backend] and its optional interfaces backend.Queuer and backend.Verifier, and
-// inspect.Inspector, inspect.Lister, inspect.FenceRaiser and inspect.Examiner. It is safe for concurrent use.
+// Backend implements [backend.Backend] and its optional interfaces backend.Queuer, backend.Verifier and
+// backend.Exporter, and inspect.Inspector, inspect.Lister, inspect.FenceRaiser and inspect.Examiner. It is safe for
+// concurrent use.
 type Backend struct {
 	options
 	store  Store

@@ -28,5 +28,7 @@
 //     under way may use the text up.
 //   - Package inspect shows the lock as held, and releases it by force.
 //
-// The store has to state Export of its [backend.Capabilities]: [locker.As] finds a [backend.Capable].
+// The store has to state Export of its [backend.Capabilities]: [locker.As] finds a [backend.Capable]. On a store that
+// does not state CountsTime, the time of the text is over for those who have watched the lock for so long. Another
+// process resumes it even later, if nobody has taken it meanwhile.
 package transfer
