@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/backends/natslock"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/natstest"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -60,6 +61,17 @@ func excludeEachOther(t *testing.T, a, b locker.Locker) {
 		}
 		if _, err := other.TryLock(ctx, key("k")); !errors.Is(err, locker.ErrHeld) {
 			t.Errorf("%d: the other Client: %v, expected to find the lock held", n, err)
+		}
+		lister, _ := locker.As[inspect.Lister](other)
+		found := 0
+		for _, err := range lister.List(ctx, key("k")) {
+			if err != nil {
+				t.Errorf("%d: the other Client lists: %v", n, err)
+			}
+			found++
+		}
+		if found == 0 {
+			t.Errorf("%d: the other Client does not list the lock", n)
 		}
 		if err := errors.Join(lease.Extend(ctx), locker.Verify(ctx, lease)); err != nil {
 			t.Error(err)
@@ -175,6 +187,7 @@ accounts {
     exports: [
       { service: "$JS.API.STREAM.INFO.KV_locker" }, { service: "$JS.API.STREAM.MSG.GET.KV_locker" }
       { service: "$KV.locker.>" }, { stream: "locker.v2.locker.>" }
+      { service: "$JS.API.CONSUMER.*.KV_locker.>" }, { service: "$JS.API.CONSUMER.MSG.NEXT.KV_locker.>", response: stream }
     ]
   }
   GUEST {
@@ -184,6 +197,12 @@ accounts {
       { service: { account: OWNER, subject: "$JS.API.STREAM.MSG.GET.KV_locker" }
         to: "theirs.STREAM.MSG.GET.KV_locker" }
       { service: { account: OWNER, subject: "$KV.locker.>" }, to: "theirs.$KV.locker.>" }
+      { service: { account: OWNER, subject: "$JS.API.CONSUMER.CREATE.KV_locker.>" }
+        to: "theirs.CONSUMER.CREATE.KV_locker.>" }
+      { service: { account: OWNER, subject: "$JS.API.CONSUMER.DELETE.KV_locker.>" }
+        to: "theirs.CONSUMER.DELETE.KV_locker.>" }
+      { service: { account: OWNER, subject: "$JS.API.CONSUMER.MSG.NEXT.KV_locker.>" }
+        to: "theirs.CONSUMER.MSG.NEXT.KV_locker.>" }
       { stream: { account: OWNER, subject: "locker.v2.locker.>" } }
     ]
   }

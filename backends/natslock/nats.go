@@ -99,7 +99,8 @@ func New(js jetstream.JetStream, opts ...Option) *locker.Client {
 }
 
 // backend implements [backend.Backend] and its optional interfaces backend.Notifier, backend.Verifier and
-// backend.ManyAcquirer, and inspect.Inspector, inspect.Watcher, inspect.Examiner and inspect.FenceRaiser.
+// backend.ManyAcquirer, and inspect.Inspector, inspect.Lister, inspect.Watcher, inspect.Examiner and
+// inspect.FenceRaiser.
 type store struct {
 	options
 	js     atomic.Pointer[jetstream.JetStream] // see jet

@@ -297,7 +297,7 @@ func encode(key string) string {
 		}
 		if out.Len() > maxPlain {
 			sum := sha256.Sum256([]byte(key))
-			return "=s" + hex.EncodeToString(sum[:])
+			return hashed + hex.EncodeToString(sum[:])
 		}
 	}
 	return out.String()
