@@ -33,6 +33,7 @@ func TestUserOfTheDocumentation(t *testing.T) {
 		a, b := client(driver), client(driver)
 		for _, key := range []string{"k", "a{tag}b", "a}b"} {
 			handOver(t, s, a, b, key)
+			steady.Unlock(t, passesOn(t, a, b, key))
 		}
 	}
 	if log, ok := s.Cmd(t, "ACL", "LOG").([]any); !ok || len(log) > 0 {

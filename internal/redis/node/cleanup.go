@@ -23,6 +23,12 @@ type chore struct {
 	life  time.Duration // for how long there may be something to release
 }
 
+// landed reports whether all requests that may have acquired the lock of req were answered.
+func landed(req *backend.Request) bool {
+	w, ok := req.Private.(*waiter)
+	return !ok || !w.stragglers()
+}
+
 // releaseOf returns the release of the lock that req has or may have. landed says that the acquisition is known to have
 // been executed, so that no tombstone is needed.
 func (n *Node) releaseOf(req *backend.Request, landed bool, notify script.Notify) script.Release {

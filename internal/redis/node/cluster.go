@@ -108,6 +108,16 @@ func (c *Cluster) Release(ctx context.Context, req backend.Request) error {
 	return c.of(req.Key).Release(ctx, req)
 }
 
+// Export implements backend.Exporter.
+func (c *Cluster) Export(ctx context.Context, req backend.Request, to string) error {
+	return c.of(req.Key).Export(ctx, req, to)
+}
+
+// Resume implements backend.Exporter.
+func (c *Cluster) Resume(ctx context.Context, req backend.Request, from string) (backend.Grant, error) {
+	return c.of(req.Key).Resume(ctx, req, from)
+}
+
 // Verify implements backend.Verifier.
 func (c *Cluster) Verify(ctx context.Context, req backend.Request) error {
 	return c.of(req.Key).Verify(ctx, req)

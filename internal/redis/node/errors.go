@@ -118,7 +118,7 @@ func known(err error) bool {
 		return true
 	}
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp) ||
-		errors.Is(err, errNotUpgradeable)
+		errors.Is(err, locker.ErrNotHeld)
 }
 
 // isFault reports whether err may be temporary: the server did not answer, or refused the command for now.

@@ -318,8 +318,7 @@ var capabilities = backend.Capabilities{
 func (n *Node) Release(ctx context.Context, req backend.Request) error {
 	n.inFlight.Enter()
 	defer n.inFlight.Leave()
-	w, ok := req.Private.(*waiter)
-	r := n.releaseOf(&req, !ok || !w.stragglers(), script.NotifyQueue)
+	r := n.releaseOf(&req, landed(&req), script.NotifyQueue)
 	later := undoing(r, &req)
 	limit := n.timeout
 	if end, ok := ctx.Deadline(); ok {

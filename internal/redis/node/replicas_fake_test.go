@@ -80,7 +80,7 @@ func onReplicated(t *testing.T, f func(x *testbed, r *replicas, open func() *cli
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, kind := range r.alone {
-			if slices.Contains([]string{"acquire", "enqueue", "claim", "extend"}, kind) {
+			if slices.Contains([]string{"acquire", "enqueue", "claim", "extend", "export", "resume"}, kind) {
 				x.Errorf("the kind %s was not confirmed", kind)
 			}
 		}

@@ -24,6 +24,11 @@ func (r *unusable) Acquire(context.Context, backend.Request) (backend.Grant, err
 func (r *unusable) Extend(context.Context, backend.Request) error  { return r.why }
 func (r *unusable) Release(context.Context, backend.Request) error { return r.why }
 
+func (r *unusable) Export(context.Context, backend.Request, string) error { return r.why }
+func (r *unusable) Resume(context.Context, backend.Request, string) (backend.Grant, error) {
+	return backend.Grant{}, r.why
+}
+
 func (r *unusable) Inspect(context.Context, string) (inspect.Inspection, error) {
 	return inspect.Inspection{State: inspect.Unknown}, r.why
 }

@@ -173,6 +173,26 @@ func (r Release) alone() Command {
 	}
 }
 
+// Export passes the lock on instead of releasing it: its owner value becomes to, for ttl from now. [ReadOwned] reads the
+// reply.
+func (r Release) Export(to string, ttl time.Duration) Command {
+	keys := []string{r.Lock}
+	if r.Tombstone > 0 {
+		keys = append(keys, r.Wait())
+	}
+	return exportScript.call(keys, r.text(), textOf(to), r.counter(), milliseconds(ttl)+":"+milliseconds(r.Tombstone)).
+		granting(extends)
+}
+
+// Resume takes over the lock that was passed on with the owner value from. [ReadResumed] reads the reply.
+func (a Attempt) Resume(from string, ttl time.Duration) Command {
+	return resumeScript.of(a.Guard).call(a.Guard.keys(a.Lock, a.Fence()), a.text(), textOf(from),
+		milliseconds(ttl)+a.Guard.number()).granting(resumes)
+}
+
+// textOf is the lock's value without the counter and the label, while an owner value that was passed on has it.
+func textOf(owner string) string { return Attempt{Token: owner, Node: 1}.text() }
+
 // Ask takes a position in the queue for the turn to ask for a lock, or keeps it, as Enqueue does. [ReadStanding] reads
 // the reply.
 func (k Keys) Ask(id string, positionTTL time.Duration, ticket int64, channel string) Command {
@@ -263,7 +283,13 @@ func handsOver(reply drivers.Reply) bool {
 // raised is the Grants of RaiseCounter: replicas have to confirm it.
 func raised(reply drivers.Reply) bool { return ReadRaised(reply) == nil }
 
-// extends is the Grants of Extend.
+// resumes is the Grants of Resume.
+func resumes(reply drivers.Reply) bool {
+	a, _ := ReadResumed(reply)
+	return a.Status == Granted
+}
+
+// extends is the Grants of Extend and Export.
 func extends(reply drivers.Reply) bool {
 	o, _ := ReadOwned(reply)
 	return o.Status == Done

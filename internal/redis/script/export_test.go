@@ -21,6 +21,7 @@ var (
 	ReleaseScript, VerifyScript                = releaseScript, verifyScript
 	InspectScript, ForceScript                 = inspectScript, forceScript.plain
 	RaiseCounterScript                         = raiseCounterScript
+	ExportScript, ResumeScript                 = exportScript, resumeScript.plain
 
 	CounterText  = counterText
 	Expand       = func(name string) string { return expand(name, false) }

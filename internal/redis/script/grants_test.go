@@ -37,6 +37,14 @@ func TestGrants(t *testing.T) {
 			a.Extend(time.Second, 7), []drivers.Reply{int64(1)},
 			[]drivers.Reply{int64(0), int64(3), int64(4), int64(33)},
 		},
+		"export": {
+			Release{Attempt: a}.Export(".text", time.Second), []drivers.Reply{int64(1)},
+			[]drivers.Reply{int64(0), int64(3), int64(4)},
+		},
+		"resume": {
+			a.Resume(".text", time.Second), []drivers.Reply{int64(1763000000000000)},
+			[]drivers.Reply{int64(0), int64(-1), int64(-2), list(int64(-3), int64(5)), nil},
+		},
 	} {
 		if test.cmd.Grants == nil {
 			t.Errorf("%s: nothing of it is confirmed", name)

@@ -57,7 +57,8 @@ func TestGuardedCallsHaveTenWordsAtMost(t *testing.T) {
 	a.Fences = 128
 	for _, cmd := range []script.Command{
 		a.Acquire(time.Second, 1, 5), a.Enqueue(time.Second, 0, 0, ""), a.Claim(time.Second), g.Trust(0),
-		script.Release{Attempt: a, Notify: script.NotifyQueue}.Command(),
+		script.Release{Attempt: a, Notify: script.NotifyQueue}.Command(), a.Resume(theText, time.Second),
+		script.Release{Attempt: a, Tombstone: time.Second}.Export(theText, time.Second),
 	} {
 		if words := alone(cmd).Words; len(words) < 5 || len(words) > 10 {
 			t.Errorf("%d words: %q", len(words), words)
@@ -74,6 +75,7 @@ func TestWithoutAGuardThereIsNothingOfIt(t *testing.T) {
 	for what, of := range map[string]func(a script.Attempt) script.Command{
 		"acquire": func(a script.Attempt) script.Command { return a.Acquire(time.Second, 1, 0) },
 		"enqueue": func(a script.Attempt) script.Command { return a.Enqueue(time.Second, 0, 0, "c") },
+		"resume":  func(a script.Attempt) script.Command { return a.Resume(theText, time.Second) },
 		"force":   func(a script.Attempt) script.Command { return a.Force("v", time.Second, false, a.Guard) },
 		"release": func(a script.Attempt) script.Command {
 			return script.Release{Attempt: a, Notify: script.NotifyQueue}.Command()

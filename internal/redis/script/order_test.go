@@ -24,8 +24,10 @@ func TestCountersOfSlotsAreWrittenFirst(t *testing.T) {
 		x.enqueue("b", usualArgs)
 		x.release("a", "0:0:0")
 		x.release("b", "0:0:0")
-		send(t, x.n, acquireScript, acquireCommand("c", 1, 0))
-		x.release("c", "0:0:0")
+		c := acquired(t, send(t, x.n, acquireScript, acquireCommand("c", 1, 0))).Counter
+		x.is("export", x.exports("c", int64(c), timeout, 0), int64(1))
+		x.resumed("c2", timeout)
+		x.release("c2", "0:0:0")
 		joint{t, x.s, x.n.driver}.sends(
 			&script.Usual{Lock: "k", Wait: x.k.Wait(), Fence: x.k.Fence(), Text: text("d"), TTL: timeout, Quantum: 1},
 			taking("other", "e"))
@@ -49,7 +51,7 @@ func TestCountersOfSlotsAreWrittenFirst(t *testing.T) {
 			}
 		}
 	}
-	if checked["SET"] != 4 || checked["SETRANGE"] != 2 {
+	if checked["SET"] != 6 || checked["SETRANGE"] != 2 {
 		t.Errorf("seen: %v in %q", checked, lines)
 	}
 }

@@ -24,7 +24,7 @@ func TestProtocolConstantsAreTheScripts(t *testing.T) {
 func TestCallsHaveTenWordsAtMost(t *testing.T) {
 	for _, s := range []*script.Source{
 		acquireScript, raiseScript, extendScript, releaseScript, enqueueScript, claimScript, handoverScript,
-		turnScript, turnReleaseScript,
+		turnScript, turnReleaseScript, exportScript, resumeScript,
 	} {
 		source := s.Text()
 		words := 3

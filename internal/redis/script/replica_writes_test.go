@@ -15,6 +15,16 @@ func TestWhatProlongsALockIsAWrite(t *testing.T) {
 	for what, prolong := range map[string]func(){
 		"extend": func() { x.is("extend", x.extend("a", 5), int64(1)) },
 		"claim":  func() { x.granted("a", x.claim("a", "10000"), 50*time.Second, time.Minute) },
+		"export again": func() {
+			put(t, x.s, theText, 5)
+			x.s.Cmd(t, "PEXPIRE", "k", 60_000)
+			x.is("export", x.exports("a", 5, 10*time.Second, 0), int64(1))
+		},
+		"resume again": func() {
+			put(t, x.s, "a", 5)
+			x.s.Cmd(t, "PEXPIRE", "k", 60_000)
+			x.is("resume", x.resumes("a", 10*time.Second), int64(5))
+		},
 	} {
 		lines := x.executes(prolong)
 		if !slices.ContainsFunc(lines, func(words []string) bool { return words[0] == "PEXPIRE" && words[1] == "k" }) {

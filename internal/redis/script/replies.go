@@ -34,7 +34,7 @@ const (
 const maxNode = 64
 
 // Acquired is the reply to Acquire: Granted, Waiting, GivenUp, NotALock or Duplicate, or with a guard Resting,
-// OtherGuard or NoGuard.
+// OtherGuard or NoGuard. For that to Resume see ReadResumed.
 type Acquired struct {
 	Status  Status
 	Counter uint64        // the counter granted, or the present one if another owner has the lock
@@ -77,7 +77,24 @@ func ReadAcquired(reply drivers.Reply) (Acquired, error) {
 	return Acquired{}, unexpected(reply)
 }
 
-// Owned is the reply to Raise, Extend, Verify, Release and Force: Done, Duplicate, Gone, Superseded or TakenOver.
+// ReadResumed reads the reply of resume.lua: Granted, Gone or TakenOver, or with a guard Resting, OtherGuard or NoGuard.
+func ReadResumed(reply drivers.Reply) (Acquired, error) {
+	switch reply {
+	case int64(0):
+		return Acquired{Status: Gone}, nil
+	case int64(-1):
+		return Acquired{Status: TakenOver}, nil
+	}
+	a, err := ReadAcquired(reply)
+	switch a.Status {
+	case Granted, Resting, OtherGuard, NoGuard, Unread:
+		return a, err
+	default:
+		return Acquired{}, unexpected(reply)
+	}
+}
+
+// Owned is the reply to Raise, Extend, Verify, Export, Release and Force: Done, Duplicate, Gone, Superseded or TakenOver.
 type Owned struct {
 	Status Status
 	Node   int // Duplicate: which one
@@ -93,8 +110,8 @@ const (
 	waited     = 16
 )
 
-// ReadOwned reads the reply of raise.lua, extend.lua, verify.lua, release.lua, handover.lua, turnrelease.lua and
-// force.lua. Unfinished and Waited are valid even with an error.
+// ReadOwned reads the reply of raise.lua, extend.lua, verify.lua, export.lua, release.lua, handover.lua, turnrelease.lua
+// and force.lua. Unfinished and Waited are valid even with an error.
 func ReadOwned(reply drivers.Reply) (Owned, error) {
 	r, isInt := reply.(int64)
 	if !isInt {

@@ -59,6 +59,10 @@ var (
 	// Some of several locks for one owner, or none.
 	stepScript = newScripts("step.lua")
 
+	// A lock that is passed on to another process.
+	exportScript = newScript("export.lua")
+	resumeScript = newScripts("resume.lua")
+
 	// Entries of a group.
 	groupQueueScript   = newScripts("groupqueue.lua")
 	groupClaimScript   = newScripts("groupclaim.lua")

@@ -27,6 +27,7 @@ var (
 	turnScript, turnReleaseScript              = script.TurnScript, script.TurnReleaseScript
 	releaseScript, inspectScript, forceScript  = script.ReleaseScript, script.InspectScript, script.ForceScript
 	verifyScript                               = script.VerifyScript
+	exportScript, resumeScript                 = script.ExportScript, script.ResumeScript
 )
 
 const (

@@ -70,7 +70,7 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 			block := pick(rnd, "1", "1", "2", "5")
 			undo := pick(rnd, "0", "60000") + ":" + pick(rnd, "0", "0", "0", "60000") + ":" + token
 			forget := pick(rnd, "0", "60000") + ":0:0"
-			dice := rnd.IntN(18)
+			dice := rnd.IntN(20)
 			if turns && lease == "0" {
 				lease = "1"
 			}
@@ -122,6 +122,11 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 					t.Fatalf("round %d: taken on the server: %v, after\n%s", round, taken, strings.Join(history, "\n"))
 				}
 				history = append(history, fmt.Sprint("they acquire: ", taken))
+			case dice == 18:
+				both(exportScript, pick(rnd, []string{k.Lock}, releaseKeys(k)), own, text(string(owners[rnd.IntN(len(owners))])),
+					pick(rnd, "7000000000000000", fmt.Sprint(8000000000000000+rnd.IntN(12))), "60000:60000")
+			case dice == 19:
+				both(resumeScript, ownedKeys(k), own, text(string(owners[rnd.IntN(len(owners))])), "60000")
 			default: // something is lost
 				lost := pick(rnd, k.Lock, k.Lock, k.Turn(), k.Queue(), k.Wait())
 				s.Cmd(t, "DEL", lost)
@@ -166,6 +171,7 @@ func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 		"enqueue 1", "enqueue 0", "enqueue -1", "enqueue 2", "claim 1", "claim 0", "handover 0", "handover 1",
 		"turn 0", "turn 1", "turn 2", "turn 3",
 		"raise 0", "raise 1", "turnrelease 0", "turnrelease 1", "inspect 0", "inspect 1", "force 0", "force 1", "force 2",
+		"export 0", "export 1", "export 3", "export 4", "resume -1", "resume 0", "resume 1",
 	} {
 		if seen[want] == 0 {
 			t.Errorf("%q was never seen", want)

@@ -99,6 +99,9 @@ func TestWire(t *testing.T) {
 	default:
 		t.Errorf("the waiter was told %v", m)
 	}
+	w.does("export", script.Release{Attempt: c, Certify: counter()}.Export(".text", ttl))
+	w.does("resume", d.Resume(".text", ttl))
+	c.Token = "d"
 	w.does("release, and keep the lock", script.Release{Attempt: c, Keep: ttl, Notify: script.NotifyQueue}.Command())
 	s.Cmd(t, "FLUSHALL")
 

@@ -35,13 +35,10 @@ var apart = map[[2]string]string{
 	{"MinHold", "Wanted"}:               "MinHold begins to matter with Unlock, when nobody is told any more",
 	{"MinHold", "WaitReplicas"}:         unconfirmed,
 	{"Patience", "Wanted"}:              holding,
-	{"Label", "Guard"}:                  inTheValue,
 	{"Label", "WaitReplicas"}:           inTheValue,
 	{"NoLocalHandover", "Guard"}:        byDefault,
 	{"NoLocalHandover", "WaitReplicas"}: byDefault,
-	{"Verify", "Wanted"}:                "neither changes anything",
 	{"Extend", "Wanted"}:                ofRenewals,
-	{"Wanted", "Guard"}:                 ofRenewals,
 	{"Wanted", "WaitReplicas"}:          ofRenewals,
 }
 

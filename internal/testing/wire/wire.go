@@ -97,6 +97,10 @@ func script(keys, args []string) string {
 	switch [2]int{len(keys), len(args)} {
 	case [2]int{1, 2}:
 		return only(owned, "claim")
+	case [2]int{1, 4}, [2]int{2, 4}:
+		return only(owned, "export")
+	case [2]int{3, 3}:
+		return only(owned, "resume") // with a guard
 	case [2]int{2, 2}:
 		switch {
 		case packed > 1:
@@ -111,7 +115,10 @@ func script(keys, args []string) string {
 		_, isLock := ParseValue(args[0])
 		return only(isLock, "verify")
 	case [2]int{2, 3}:
-		if len(args[1]) == 16 { // a token, and no time
+		switch {
+		case strings.HasPrefix(args[1], "|"):
+			return only(owned, "resume")
+		case len(args[1]) == 16: // a token, and no time
 			return only(owned, "raise")
 		}
 		return only(owned, "extend")
