@@ -34,6 +34,42 @@ var transferMutants = []mutant{
 		"		l.token, l.label = req.Token, req.Label\n		l.expires = time.Now().Add(req.TTL)\n"),
 	transfer("memory: waiters are not told that it ends sooner", "memory/export.go",
 		"		l.tellSooner()\n		b.tell(req.Key)", "		b.tell(req.Key)"),
+	onScripts("the exporter's value stays", "export", "ARGV[3] .. ARGV[2] .. string", "ARGV[3] .. ARGV[1] .. string"),
+	onScripts("an export that comes twice begins the TTL anew", "export",
+		"math.max(1, redis.call('PTTL', KEYS[1])))", "ttl)"),
+	onScripts("an export that comes twice is no write", "export",
+		"  redis.call('PEXPIRE', KEYS[1], math.max(1, redis.call('PTTL', KEYS[1])))\n", ""),
+	onScripts("late requests of the exporter are executed", "export", "if KEYS[2] then", "if false then"),
+	onScripts("a lock that was granted once more is exported", "export", "if c > ARGV[3] then return 3 end\n", ""),
+	onScripts("an export forgets who waits", "export", "%d+|(.*)$", "%d+|([^+]*)"),
+	onScripts("who resumes forgets who waits", "resume", "(string.sub(cur, -1) == '+' and '+' or '')", "''"),
+	onScripts("who resumes has no new token", "resume", "c = mint(1, tonumber(last))", "c = last"),
+	onScripts("who resumes has a smaller token", "resume", "mint(1, tonumber(last))", "mint(1, 0)"),
+	onScripts("a resumption that comes twice begins the TTL anew", "resume",
+		"math.max(1, redis.call('PTTL', KEYS[1])))", "ttl)"),
+	onScripts("a text works twice", "resume", "c .. ARGV[1] .. (", "c .. ARGV[2] .. ("),
+	onScripts("a free lock is resumed", "resume", "if not c and not last then", "if cur and not c and not last then"),
+	onScripts("a server that rests lets a lock be resumed", "resume", "-- if guarded: if rests then return rests end\n",
+		""),
+	onNode("an undo leaves the text", "		if err := n.clean(ctx, first); err != nil {\n			return err\n		}\n",
+		"		_ = first\n"),
+	onNode("an undo leaves the lock of the attempt", "return n.clean(ctx, then)", "_ = then\n		return nil"),
+	onNode("an undo goes on before the text is gone",
+		"		if err := n.clean(ctx, first); err != nil {\n			return err\n		}\n", "		_ = n.clean(ctx, first)\n"),
+	onNode("a refusal uses the text up", "if isDoubtful(err) {", "if err != nil {"),
+	onNode("a lock that was granted once more is left", "lost.Reason == locker.LostSuperseded",
+		"lost.Reason == locker.LostTakenOver"),
+	onNode("a late request is forgotten", "n.releaseOf(&req, landed(&req)", "n.releaseOf(&req, true"),
+}
+
+func onScripts(name, file, before, after string) mutant {
+	return mutant{"Redis: " + name, []patch{{"internal/redis/script/" + file + ".lua", before, after}}, []killer{
+		test("internal/redis/script", "Export|Resume|Passed|Undone|TestWhatProlongsALock")}}
+}
+
+func onNode(name, before, after string) mutant {
+	return mutant{"Redis: " + name, []patch{{"internal/redis/node/export.go", before, after}}, []killer{
+		test("internal/redis/node", "Export|Resume")}}
 }
 
 func transfer(name, file, before, after string) mutant {
