@@ -53,6 +53,9 @@ var all = []trial{
 	{"places", "the same of 16 processes with permits, readers and writers, for that long, or for 100000 acquisitions, " +
 		"with fewer writers",
 		everystore, "-v -run TestPlaces ./soak", "LOCKER_SOAK_PLACES", "10m", "LOCKER_SOAK_ONLY"},
+	{"transfers", "locks that are passed on in texts, on each store that can do that, for so many transfers, while who " +
+		"passes them on, or resumes them, is killed",
+		everystore, "-v -run TestTransfers ./soak", "LOCKER_TRANSFERS", "1000", "LOCKER_SOAK_ONLY"},
 	{"upgrade", "the soak with programs of the last release, or of d13e3dc until there is one, beside those of this " +
 		"tree; LOCKER_UPGRADE_FROM names another commit",
 		everystore, "-v -run TestUpgrade ./soak", "LOCKER_UPGRADE", "1m", "LOCKER_SOAK_ONLY"},
@@ -73,7 +76,7 @@ var all = []trial{
 }
 
 // needs has what trials need beside Redis and PostgreSQL, by their names.
-var needs = map[string][]string{"records": {"node", "mariadb"}}
+var needs = map[string][]string{"records": {"node", "mariadb"}, "transfers": {"node", "mariadb"}}
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {

@@ -51,6 +51,7 @@ type word struct {
 	Slots  []int  `json:",omitempty"` // the numbers of permits
 	Limit  int    `json:",omitempty"` // how many permits there are, as the program says
 	Weight int    `json:",omitempty"` // how many permits the program has asked for
+	Text   string `json:",omitempty"` // of which the lease was resumed
 	Began  int64  `json:",omitempty"`
 	At     int64  `json:",omitempty"`
 }
@@ -91,6 +92,7 @@ type judge struct {
 	mu     sync.Mutex
 	spans  map[string]*span   // by lease
 	bounds map[string][]bound // of permits, by key
+	texts  map[string]*span   // that was resumed of a text last, by text
 	open   map[string]call    // by name
 	newest map[string]*span   // the lease with the greatest token that was relied on, by key
 	// waiting has the processes that wait for others to go, since when.
@@ -100,8 +102,8 @@ type judge struct {
 
 func newJudge() *judge {
 	return &judge{
-		spans: map[string]*span{}, bounds: map[string][]bound{}, open: map[string]call{}, newest: map[string]*span{},
-		waiting: map[int]time.Time{},
+		spans: map[string]*span{}, bounds: map[string][]bound{}, texts: map[string]*span{}, open: map[string]call{},
+		newest: map[string]*span{}, waiting: map[int]time.Time{},
 	}
 }
 
@@ -114,7 +116,11 @@ func (j *judge) hear(who int, w word) {
 	case returns:
 		delete(j.open, w.Lease)
 	case has:
+		if other := j.texts[w.Text]; other != nil && w.Text != "" {
+			j.wrong = append(j.wrong, fmt.Sprintf("%v and %v are of one text", w, other.word))
+		}
 		j.spans[w.Lease+w.Key] = &span{word: w, who: who}
+		j.texts[w.Text] = j.spans[w.Lease+w.Key]
 		delete(j.waiting, who)
 	case relies:
 		s := j.spans[w.Lease+w.Key]
@@ -174,6 +180,11 @@ func (j *judge) count(is func(s *span) bool) (n int) {
 		}
 	}
 	return n
+}
+
+// passed counts the leases that were resumed of a text and relied on.
+func (j *judge) passed() int {
+	return j.count(func(s *span) bool { return s.Text != "" && s.last > 0 })
 }
 
 // cycles counts upgradeable leases that have become exclusive and then shared ones, of which each was relied on.

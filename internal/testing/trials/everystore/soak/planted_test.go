@@ -59,6 +59,12 @@ func (s span) on(key string) span {
 	return s
 }
 
+// resumed returns s as one that was resumed of a text.
+func (s span) resumed(text string) span {
+	s.Text = text
+	return s
+}
+
 // sure returns s with a Verify that began at a time and has succeeded.
 func (s span) sure(at int64) span {
 	s.certificate = at
@@ -87,6 +93,10 @@ func TestJudgeFindsPlantedFaults(t *testing.T) {
 		"a token falls from holder to holder": {
 			spans: []span{first, leased(lock, "2", 4, 19, 31, 32)}, found: "was relied on after",
 		},
+		"a text twice": {
+			spans: []span{first.resumed("t"), leased(lock, "2", 6, 15, 31, 32).resumed("t")}, found: "of one text",
+		},
+		"texts in turn":       {spans: []span{first.resumed("t"), leased(lock, "2", 6, 15, 31, 32).resumed("u")}},
 		"a wrong certificate": {spans: []span{unused.sure(30), leased(lock, "2", 6, 15, 29, 0)}, found: "was verified"},
 		"a right certificate": {spans: []span{unused.sure(30), leased(lock, "2", 6, 15, 31, 0)}},
 	} {

@@ -31,6 +31,7 @@ type plan struct {
 	Mixed int
 	Once  bool   // each goroutine makes one call, which does not wait, and then the process ends
 	Audit string // the directory of the audit logs
+	Texts string // the directory of texts, if Work is ofTransfers
 
 	program string        // of the worker; empty: this one
 	resign  chan struct{} // in the worker: the leader is to hand on
@@ -46,6 +47,8 @@ const (
 	ofHolds  work = "holds"  // locks that are held for long
 	ofTerms  work = "terms"  // an election
 	ofTurns  work = "turns"  // a lock that is handed on as in an election
+
+	ofTransfers work = "transfers" // locks that are passed on
 
 	ofLocksAndPlaces work = "locks and places"
 )
@@ -69,6 +72,8 @@ func (p plan) callers() [][]func(w *worker, ctx context.Context) {
 		return [][]func(w *worker, ctx context.Context){{(*worker).campaigns}}
 	case ofTurns:
 		return [][]func(w *worker, ctx context.Context){{(*worker).takesTurns}}
+	case ofTransfers:
+		return [][]func(w *worker, ctx context.Context){{(*worker).transfers, (*worker).transfers}}
 	}
 	return [][]func(w *worker, ctx context.Context){{locks}, {locks, locks, locks, locks}}
 }
