@@ -160,7 +160,8 @@ func (r *renewal) look(s *sheet, _ bool) []change {
 	switch {
 	case r.own.State == kept && found.Owner != r.req.Token:
 		r.err = errReleased // and then somebody has taken the lock, whose end was too early
-	case found.is(nonce): // it is stored, also if its success was reported as a conflict
+	case found.is(nonce), // it is stored, also if its success was reported as a conflict
+		r.misses > 0 && found.State == held && found.Owner == r.passes: // what it has written before is
 		if r.covers(&found.content, found.length(), found.at) {
 			r.done = found
 			return nil

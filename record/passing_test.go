@@ -95,6 +95,39 @@ func TestTextEndsByTheTimeOfTheStore(t *testing.T) {
 	}
 }
 
+// Between the two writes of an Export whose end was too early, another process writes the record of the group.
+func TestTextOfAGroupEndsByTheTimeOfTheStore(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *recordstore.Store) {
+		var jumped time.Duration
+		process := func() *record.Backend {
+			return backendOf(t, service{s, func() time.Duration { return jumped }, nil})
+		}
+		old := process()
+		req := grabPlace(t, old, 1, time.Hour)
+		jumped = time.Hour
+		writes := 0
+		s.Inject(func(r recordstore.Request) (f recordstore.Fault) {
+			if r.Op == "replace" {
+				if writes++; writes == 2 {
+					f.Before = time.Second
+				}
+			}
+			return f
+		})
+		exported := make(chan bool)
+		go func() {
+			export(t, old, req, 10*time.Second)
+			close(exported)
+		}()
+		time.Sleep(500 * time.Millisecond)
+		grabPlace(t, process(), 2, time.Hour)
+		<-exported
+		if _, err := inGroup(t, process(), 1, ttl); !errors.Is(err, locker.ErrHeld) {
+			t.Errorf("before the end of the text: %v", err)
+		}
+	})
+}
+
 // What was sent before the Export, and comes after it, leaves the text as it is, and what whoever has resumed it has.
 func TestLateRequestsOfTheExporter(t *testing.T) {
 	for name, call := range map[string]func(b *record.Backend, ctx context.Context, req backend.Request) error{
