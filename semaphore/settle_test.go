@@ -3,6 +3,7 @@ package semaphore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -345,9 +346,6 @@ func TestGateThatWasHandedOver(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				w.Unlock(held, gate)
-				if got := <-outcomes; got != served {
-					w.Error(got)
-				}
 				first := <-leases
 				time.Sleep(time.Second)
 				if !handed.Load() {
@@ -363,8 +361,12 @@ func TestGateThatWasHandedOver(t *testing.T) {
 					w.Errorf("Close took %v", took)
 				}
 				w.Free("{" + key + "}#gate")
-				if got := <-outcomes; got != tt.outcome {
-					w.Errorf("%s, want %s", got, tt.outcome)
+				// The other one is handed the gate before the call of the first has returned, and may be the first to end.
+				got, want := []string{<-outcomes, <-outcomes}, []string{served, tt.outcome}
+				slices.Sort(got)
+				slices.Sort(want)
+				if !slices.Equal(got, want) {
+					w.Errorf("%q, want %q", got, want)
 				}
 			})
 		})
