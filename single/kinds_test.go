@@ -88,6 +88,10 @@ func TestReadersThatWaitAreServedAtOnce(t *testing.T) {
 			time.Sleep(time.Second)
 			start := time.Now()
 			end(w, writer)
+			time.Sleep(500 * time.Millisecond)
+			if _, err := rwlock.New(w.client(nil)).Exclusive().TryLock(w.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
+				w.Errorf("%s: TryLock of a writer beside %d readers: %v", name, n, err)
+			}
 			served.Wait()
 			if took := time.Since(start) - time.Second; took > 100*time.Millisecond {
 				w.Errorf("%s: the last of %d was served after %v", name, n, took)

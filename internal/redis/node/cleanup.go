@@ -64,6 +64,13 @@ var (
 // looks at 64 waiters only, hands permits on to 64, and removes 64 entries of a group whose time is over.
 const mostSteps = 32
 
+// handOn lets those that wait for something of the group of req be told what they have: it is the release of one that
+// has nothing.
+func (n *Node) handOn(req backend.Request) {
+	req.Token, req.Fence, req.Keep = backend.NewToken(), 0, 0
+	n.leave(&req, true)
+}
+
 // clean sends c, and again if it is not finished.
 func (n *Node) clean(ctx context.Context, c chore) (err error) {
 	for range mostSteps {

@@ -282,11 +282,9 @@ func (n *Node) Extend(ctx context.Context, req backend.Request) error {
 func (n *Node) extend(ctx context.Context, req *backend.Request) (reply drivers.Reply, err error) {
 	a := n.attempt(req)
 	if lowers(req) {
-		for range mostSteps {
-			reply, err = n.grant(ctx, a.Share(req.TTL, req.Fence), req.TTL, 0, nil)
-			if o, _ := script.ReadOwned(reply); err != nil || !o.Unfinished {
-				break
-			}
+		reply, err = n.grant(ctx, a.Share(req.TTL, req.Fence), req.TTL, 0, nil)
+		if o, _ := script.ReadOwned(reply); err == nil && o.Unfinished {
+			n.handOn(*req)
 		}
 		// While a slot of a Redis Cluster moves, the lock is extended as it is. The next extension asks for the same.
 		if err != nil || !isMoving(reply) {

@@ -125,6 +125,9 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if p.Whole {
 		p.Fences = a.Fences
 	}
+	if p.More && p.Status != script.Waiting {
+		w.n.handOn(w.req)
+	}
 	return p, err
 }
 

@@ -108,6 +108,9 @@ func readGroup(r []drivers.Reply) (State, error) {
 
 // readEntry reads what groupqueue.lua and groupclaim.lua reply when they grant. It returns false for other replies.
 func readEntry(reply drivers.Reply) (p Position, ok bool) {
+	if r, _ := reply.([]drivers.Reply); len(r) == 4 && r[0] == int64(3) && r[3] == int64(1) {
+		reply, p.More = r[:3], true
+	}
 	n, text, err := labelled(reply)
 	switch {
 	case err != nil || text == "":

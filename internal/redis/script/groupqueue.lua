@@ -8,7 +8,8 @@
 --         caller knows, and weight is how many it wants. Or n is the kind of a lock, and weight is empty or, for an
 --         upgrade, the owner of the upgradeable one
 --       guarded: 2 "ttl:posttl:ticket:n:weight:guard:channel", see guard.lua, and the marker as the last key
--- reply: {3, counter, what}: granted now, for the whole TTL: numbers, as "0-9,15", or a kind
+-- reply: {3, counter, what}: granted now, for the whole TTL: numbers, as "0-9,15", or a kind. With a 1 at the end, as in
+--          {-7, 1}, others have to be granted something, because one call looks at so many waiters only
 --        | {1, counter, what is left in ms, what}: granted before. It has to be claimed
 --        | {0, ms until an entry that is in the way ends, rank, ask again in ms, ticket, label of its owner}: not
 --          granted; see enqueue.lua
@@ -44,8 +45,7 @@ end
 local upgrades = kind and weight ~= ''
 if upgrades and not upgradeable(weight) then
   drop(o)
-  hand_on(o)                                   -- to those behind it
-  return {-7}
+  return hand_on(o) == -1 and {-7, 1} or {-7}  -- to those behind it
 end
 local queued = false                           -- somebody waits
 if not vacant and redis.call('EXISTS', waiters, queue) > 0 then
@@ -69,7 +69,7 @@ local function take()
   -- if guarded: if rests then return rests end
   if upgrades and queued then drop(o) end
   marked = queued and redis.call('EXISTS', queue) == 1 and '+' or '-'
-  return {3, tonumber(grant(o, label, ttl, some, with)), some}
+  return {3, tonumber(grant(o, label, ttl, some, with)), some, r == -1 and 1 or nil}
 end
 
 local waits = behind()
@@ -89,7 +89,7 @@ if posttl ~= '0' then
     ticket = math.floor(clock() / 2)
   elseif n == 'u' then                         -- join finds its ticket
     local t = tonumber(ticket)
-    if not (0 < t and t < clock()) then t = clock() end
+    if not (0 < t and t < clock()) then t = math.max(clock(), (newest(o) or 0) + 1) end
     redis.call('ZADD', queue, 'NX', string.format('%.0f', 2^53 - t), o)
     ticket = 1
   end
@@ -98,7 +98,7 @@ if posttl ~= '0' then
   if waits then
     rank = nil                                 -- hand_on may skip some waiters
     r, c, has = hand_on(o)
-    if c then return {3, tonumber(c), has} end
+    if c then return {3, tonumber(c), has, r == -1 and 1 or nil} end
   end
   if marked == '-' and first then              -- a release looks at the queue of a group that is marked
     marked = '+'

@@ -215,6 +215,67 @@ func TestPlacesOfThoseThatWaitToBeUpgradeable(t *testing.T) {
 	x.waiting("u2")
 }
 
+// Nobody who comes later passes those that wait if the server's clock is set back meanwhile.
+func TestTheClockIsSetBackWhileLocksOfAGroupAreWaitedFor(t *testing.T) {
+	for _, later := range []script.Kind{shared, upgradeable, exclusive} {
+		x := newKinds(t)
+		x.takes("r", shared)
+		x.waits("w", x.asks("w", exclusive), 0)
+		x.waits("u", x.asks("u", upgradeable), 0)
+		const back = 1e6 // µs: as if w and u had come when the clock was ahead
+		for o, d := range map[string]int{"w": back, "u": -back} {
+			x.s.Cmd(t, "ZADD", x.k.Queue(), "XX", "INCR", d, o)
+		}
+		first := x.asks("later", later)
+		if p := x.asks("later", later); first.Status != script.Waiting || p.Ticket != first.Ticket {
+			t.Errorf("%s: who comes later gets %+v, and then %+v", later, first, p)
+		}
+		x.is("r returns", x.returns("r", 0), int64(1|waited))
+		x.given("w", exclusive)
+		x.waiting("later", "u") // the last that waits to be upgradeable is in the middle
+		x.is("w returns", x.returns("w", 0), int64(1|waited))
+		x.given("u", upgradeable)
+	}
+}
+
+// A step that could have told more than it may look at says so, also in the answer to one that waits no longer.
+func TestAStepOfAGroupSaysThatThereAreMore(t *testing.T) {
+	readers := func(x kinds, n int) {
+		for i := range n {
+			x.asks(fmt.Sprint("r", i), shared)
+		}
+	}
+	for n, want := range map[int]bool{60: false, 70: true} {
+		x := newKinds(t)
+		x.takes("w", exclusive)
+		readers(x, n)
+		x.ends("w")
+		if p := x.asks("r5", shared); p.Status != script.Granted || p.More != want {
+			t.Errorf("the sixth of %d readers got %+v", n, p)
+		}
+
+		x = newKinds(t)
+		x.takes("r", shared)
+		x.takes("u", upgradeable)
+		x.waits("x", x.queues(x.upgrade("x", "u")), 0)
+		x.waits("w", x.asks("w", exclusive), 1)
+		readers(x, n)
+		x.s.Cmd(t, "ZREM", x.k.Queue(), "w")
+		x.ends("u")
+		if p := x.queues(x.upgrade("x", "u")); p.Status != script.NotUpgradeable || p.More != want {
+			t.Errorf("the upgrade of what has ended, before %d readers, got %+v", n, p)
+		}
+	}
+	x := newKinds(t)
+	x.takes("w", exclusive)
+	readers(x, 64)
+	x.asks("u", upgradeable)
+	x.ends("w")
+	if p := x.tries(x.as("newcomer", shared)); p.Status != script.Granted || !p.More {
+		t.Errorf("a newcomer that has told 64 readers, and could tell another one, got %+v", p)
+	}
+}
+
 // An upgrade comes before all that wait, has no gap, and leaves what its caller had.
 func TestUpgradeOfALockOfAGroup(t *testing.T) {
 	x := newKinds(t)

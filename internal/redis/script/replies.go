@@ -146,9 +146,11 @@ type Position struct {
 	Left    time.Duration // the remaining time of the lock; 0: not known; with a guard see guarded
 	Rank    int           // how many waiters are before it; a new waiter gets at most 1; -1: it does not wait
 	Ticket  int64
-	More    bool   // ask again at once: the server has skipped many dead waiters without finding a live one
-	Poll    bool   // Waiting: ask often, because another library has the lock, whose release notifies nobody
-	Label   string // Waiting: the owner's label
+	// More: ask again at once, because the server has skipped many dead waiters without finding a live one. In the answer
+	// to one that waits no longer, of a group: others are to be told that they have something now.
+	More  bool
+	Poll  bool   // Waiting: ask often, because another library has the lock, whose release notifies nobody
+	Label string // Waiting: the owner's label
 	// Permits has the numbers that were granted, or Kind is that of the lock, if the attempt is about a group.
 	Permits []int
 	Kind    Kind
@@ -190,8 +192,8 @@ func ReadPosition(reply drivers.Reply) (Position, error) {
 		return Position{Status: NotALock}, nil
 	case len(n) == 1 && n[0] == -6:
 		return Position{Status: Apart}, nil
-	case len(n) == 1 && n[0] == -7:
-		return Position{Status: NotUpgradeable}, nil
+	case len(n) > 0 && n[0] == -7:
+		return Position{Status: NotUpgradeable, More: len(n) > 1}, nil
 	case len(n) == 2:
 		if s, left := guarded(n[0], n[1]); s != Unread {
 			return Position{Status: s, Left: left}, nil

@@ -14,15 +14,31 @@ local function drop(o)
   redis.call('HDEL', waiters, o)
 end
 
+-- Returns when the last of those that wait has come, or nil. Who comes later has a later ticket, also if the clock was
+-- set back. If others wait above BACK, o, which is not in the queue, stands between both ends for a moment.
+local function newest(o)
+  local last = tonumber(redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2])
+  if not last or last < BACK then return last end
+  if redis.call('ZADD', queue, 'NX', string.format('%.0f', BACK), o) == 0 then return end    -- delivered twice
+  local rank = redis.call('ZRANK', queue, o)
+  local around = redis.call('ZRANGE', queue, math.max(rank - 1, 0), rank + 1, 'WITHSCORES')
+  redis.call('ZREM', queue, o)
+  last = 0
+  for i = 2, #around, 2 do
+    local score = around[i] + 0
+    if score ~= BACK then last = math.max(last, score < BACK and score or 2^53 - score) end
+  end
+  return last
+end
+
 -- Puts o in the queue, or keeps its position and records that it is alive. With a ticket, o returns to its old
 -- position. Returns its ticket, and for a new waiter its rank: 0, or 1 if it is not the first.
 local function join(o, label, posttl, ttl, chan, ticket)
   ticket = tonumber(ticket)
   local s, rank, kept = ticket > 0 and redis.call('ZSCORE', queue, o), nil, false
   if not s then
-    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-    if last and last + 0 > BACK then last = nil end
-    s = 0 < ticket and ticket < clock() and ticket or math.max(clock(), (tonumber(last) or 0) + 1)
+    local last = newest(o)
+    s = 0 < ticket and ticket < clock() and ticket or math.max(clock(), (last or 0) + 1)
     if redis.call('ZADD', queue, 'NX', string.format('%.0f', s), o) == 0 then    -- the first write
       s = redis.call('ZSCORE', queue, o)       -- delivered twice
     elseif s == clock() then
