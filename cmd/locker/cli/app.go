@@ -136,7 +136,7 @@ put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			for _, name := range []string{"url", "config", "token"} { // probably an unset variable in a script
+			for _, name := range []string{"url", "config", "token", "lease", "out"} { // probably an unset variable in a script
 				if f := cmd.Flag(name); f != nil && f.Changed && f.Value.String() == "" {
 					return fmt.Errorf("--%s is empty", name)
 				}
@@ -167,6 +167,7 @@ put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 	root.AddCommand(
 		runCommand(a),
 		electCommand(a),
+		acquireCommand(a),
 		lsCommand(a),
 		inspectCommand(a),
 		releaseCommand(a),

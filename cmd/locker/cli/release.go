@@ -17,13 +17,13 @@ import (
 )
 
 func releaseCommand(a *app) *cobra.Command {
-	var token string
+	var token, lease string
 	var yes bool
 	var permits int
 	cmd := &cobra.Command{
-		Use:     "release KEY",
+		Use:     "release KEY | --lease FILE",
 		GroupID: groupUse,
-		Short:   "Take a lock away from its owner",
+		Short:   "Take a lock away from its owner, or end a pipeline",
 		Long: `Release takes a lock away from its owner by force, hands it to the next waiter, and reports the former
 owner. It is for an owner that hangs. It does not stop the owner, which believes until its next renewal that it has the
 lock: two programs may work at the same time. Stop the owner first if you can.
@@ -38,12 +38,28 @@ token, release takes the gate from it. Locks of readers and writers are released
 inspect --shared shows, and with --token if several have the key.
 
 It exits with 0 if the lock was taken or was free, and with 75 if another owner has it. With --permits, it exits with 75
-if no permit has that owner.`,
+if no permit has that owner.
+
+With --lease, release is the last step of a pipeline: it releases the lock that locker acquire, or the step before, has
+left in the file, and removes the file. It asks nothing. It exits with 66 if there is no such file, and with 79 if the
+lease was used before, or the lock has ended: then something else may have had the lock meanwhile.`,
 		Example: `  locker release backup
   locker release backup --token 3Vd9kzLq --yes
-  locker release export --permits 3 --token 3Vd9kzLq`,
-		Args: oneKey,
+  locker release export --permits 3 --token 3Vd9kzLq
+  locker release --lease lease`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case !cmd.Flags().Changed("lease"):
+				return oneKey(cmd, args)
+			case len(args) > 0:
+				return fmt.Errorf("unexpected argument %q: --lease says which lock is meant", args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("lease") {
+				return a.releaseLease(cmd, lease)
+			}
 			if err := checkPermits(cmd, permits); err != nil {
 				return err
 			}
@@ -53,6 +69,7 @@ if no permit has that owner.`,
 	cmd.Flags().StringVar(&token, "token", "", "take the lock only if the owner's `token` begins with this")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	permitsVar(cmd, &permits, "the `number` of permits that the key has, instead of one lock")
+	cmd.Flags().StringVar(&lease, "lease", "", "the `file` with the lock, of locker acquire or of the last step")
 	return cmd
 }
 

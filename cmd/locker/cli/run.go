@@ -49,6 +49,7 @@ type runOptions struct {
 
 func runCommand(a *app) *cobra.Command {
 	o := &runOptions{}
+	var lease string
 	cmd := &cobra.Command{
 		Use:     "run --key KEY [flags] -- COMMAND [ARG]…",
 		GroupID: groupUse,
@@ -71,16 +72,19 @@ func runCommand(a *app) *cobra.Command {
 			if err := o.read(cmd, args); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("lease") {
+				return a.resume(cmd.Context(), lease, o)
+			}
 			return a.supervise(cmd.Context(), o, supervise.Run)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after the command belong to the command, even without --
 	flags.StringArrayVarP(&o.Keys, "key", "k", nil, "the `name` of the lock; given several times, of several locks")
+	flags.StringVar(&lease, "lease", "", "the `file` with the lock, of locker acquire or of the step before")
 	durationVar(flags, &o.ttl, "ttl",
-		"for how long the lock stays taken after a crash (30s, or the value of the configuration)")
-	flags.StringVarP(&o.wait, "wait", "w", "forever",
-		"how long to wait for the lock: forever, 0, or a `time` such as 30s")
+		"for how long the lock stays taken after a crash (30s, or the value of the configuration; with --lease 10m)")
+	waitVar(cmd, &o.wait)
 	durationVar(flags, &o.MinHold, "min-hold",
 		"keep the lock taken for at least this time, even if the command ends sooner")
 	durationVar(flags, &o.MaxHold, "max-hold", "stop the command after this time")
@@ -99,12 +103,17 @@ func runCommand(a *app) *cobra.Command {
 		cobra.CompletionWithDesc(supervise.Kill, "SIGKILL at once"),
 		cobra.CompletionWithDesc(supervise.Notify, "only close LOCKER_FD"),
 	}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]cobra.Completion{"forever", "0", "30s"},
-		cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"key", "ttl", "min-hold", "max-hold", "grace", "weight", "tick"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
+}
+
+func waitVar(cmd *cobra.Command, wait *string) {
+	cmd.Flags().StringVarP(wait, "wait", "w", "forever",
+		"how long to wait for the lock: forever, 0, or a `time` such as 30s")
+	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]cobra.Completion{"forever", "0", "30s"},
+		cobra.ShellCompDirectiveNoFileComp))
 }
 
 // someCommand checks that there is a command to run.
@@ -134,6 +143,13 @@ func (o *runOptions) read(cmd *cobra.Command, args []string) error {
 			}
 		}
 	}
+	if cmd.Flags().Changed("lease") {
+		for _, name := range []string{"key", "wait", "min-hold", "permits", "shared", "exclusive", "tick"} {
+			if cmd.Flags().Changed(name) {
+				return exit.Usagef("--lease and --%s exclude each other", name)
+			}
+		}
+	}
 	return checkPermits(cmd, o.permits)
 }
 
@@ -150,6 +166,11 @@ locks of the same name have nothing to do with each other.
 With --tick, run is for cron: all machines start it at the same times, and one of them runs the command. The tick is the
 last multiple of the given time, in UTC, at which run was started: with 1m, the minute that has begun. Run exits with 75
 if the tick was run elsewhere, runs there, or was interrupted by a crash, and if it was more than a minute ago.
+
+With --lease, run goes on with the lock that locker acquire, or the step before, has left in the file. If the command
+ends with 0, run passes the lock on again: it stays taken for the TTL, and there is a new lease in the file. Otherwise
+run releases the lock and removes the file, so no later step works. So it is if the lock is lost, or if a signal ends
+run. If run itself is killed, the lock ends with its TTL, and the lease in the file is of no use.
 
 Run executes the words after -- without a shell. The command uses the standard input, output and error of locker, and
 its exit code becomes the exit code of locker.
@@ -177,12 +198,14 @@ Exit codes:
 
   the command's own, or 128 plus the number of the signal that ended it
   64      the command line is wrong
-  65      the key holds something else
+  65      the key holds something else; with --lease, the file
+  66      with --lease, the file is missing, or cannot be read
   69      the server, or the quorum, is down, or refuses
-  70, 71  a helper process was killed, or could not be started
+  70, 71  a helper process was killed, or could not be started; with --lease, the file cannot be written
   75      somebody else has the lock; with --tick, the tick was claimed elsewhere, or it is too late for it
   78      the configuration is wrong
-  79      the lock was lost, or --max-hold was reached, while the command ran
+  79      the lock was lost, or --max-hold was reached, while the command ran; with --lease, the lease was used before,
+          or the lock has ended: the command was not started
   126     the command cannot be executed
   127     the command was not found
   128+n   signal n arrived before the command was started`
@@ -226,6 +249,9 @@ func (o *runOptions) check(c *config.Config) error {
 	}
 	if err := o.checkTTL(time.Duration(c.TTL)); err != nil {
 		return err
+	}
+	if len(o.Args) == 0 { // of acquire
+		return nil
 	}
 	var err error
 	o.Path, err = lookPath(o.Args[0])

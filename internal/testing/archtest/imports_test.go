@@ -158,7 +158,7 @@ var rules = map[string]struct {
 		module + "/drivers", module + "/drivers/all", module + "/drivers/valkeydriver", module + "/inspect",
 		module + "/internal/child", module + "/internal/core/label", module + "/internal/core/placename",
 		module + "/internal/core/tick", module + "/internal/judge", module + "/internal/redis/servers", module + "/rwlock",
-		module + "/semaphore",
+		module + "/semaphore", module + "/transfer",
 		"github.com/alicebob/miniredis/v2",
 		"github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3", "golang.org/x/sys/unix"},
 		"the command is shipped, so it must not need what is made for tests"},

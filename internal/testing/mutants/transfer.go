@@ -1,5 +1,7 @@
 package main
 
+import "path"
+
 // What is planted in leases that are passed on.
 var transferMutants = []mutant{
 	transfer("MinHold is forgotten", "export.go", "max(cmp.Or(x.TTL, l.grant.currentTTL()), req.Keep), 0",
@@ -60,6 +62,18 @@ var transferMutants = []mutant{
 	onNode("a lock that was granted once more is left", "lost.Reason == locker.LostSuperseded",
 		"lost.Reason == locker.LostTakenOver"),
 	onNode("a late request is forgotten", "n.releaseOf(&req, landed(&req)", "n.releaseOf(&req, true"),
+	passed("a step that fails leaves its file", "cli/lease.go", "if err != nil && p.used {", "if err == nil && p.used {"),
+	passed("a step that fails passes the lock on", "internal/supervise/holder.go", "if err == nil && o.Pass != nil {",
+		"if o.Pass != nil {"),
+	passed("a lease is written over what is there", "cli/lease.go", "return os.Link(f.Name(), p.file)",
+		"return os.Rename(f.Name(), p.file)"),
+	passed("everybody can read a lease", "cli/lease.go",
+		"f, err := os.CreateTemp(filepath.Dir(p.file), \".\"+filepath.Base(p.file)+\".*\")",
+		"f, err := os.OpenFile(p.file+\".new\", os.O_CREATE|os.O_WRONLY, 0o644)\n	_ = filepath.Dir"),
+	passed("a lock whose file cannot be written stays taken", "cli/lease.go", "err != nil || lease.Unlock(ctx) != nil",
+		"err != nil || lease == nil"),
+	passed("a lease is written to a terminal", "cli/lease.go", "!info.Mode().IsRegular()", "info.Mode() == 0"),
+	passed("a store that cannot pass on is asked", "cli/lease.go", "p.l, err = l, able(l)", "p.l = l"),
 }
 
 func onScripts(name, file, before, after string) mutant {
@@ -70,6 +84,13 @@ func onScripts(name, file, before, after string) mutant {
 func onNode(name, before, after string) mutant {
 	return mutant{"Redis: " + name, []patch{{"internal/redis/node/export.go", before, after}}, []killer{
 		test("internal/redis/node", "Export|Resume")}}
+}
+
+// passed plants a bug in the commands that pass a lock on.
+func passed(name, file, before, after string) mutant {
+	file = path.Join("cmd/locker", file)
+	return mutant{"locker: " + name, []patch{{file, before, after}},
+		[]killer{testIn("cmd/locker/cli", "Lease|Pipeline|Step|AcquireNeeds")}}
 }
 
 func transfer(name, file, before, after string) mutant {

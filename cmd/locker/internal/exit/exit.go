@@ -15,7 +15,8 @@ import (
 // are used as in shells.
 const (
 	Usage       = 64 // EX_USAGE: the command line is wrong
-	Data        = 65 // EX_DATAERR: the key holds something that is not a lock
+	Data        = 65 // EX_DATAERR: the key, or the file, holds something that is not a lock
+	NoInput     = 66 // EX_NOINPUT: the file of the lease cannot be read
 	Unavailable = 69 // EX_UNAVAILABLE: the server or the quorum is down
 	Software    = 70 // EX_SOFTWARE: something that should not happen
 	OSErr       = 71 // EX_OSERR: the system refused something

@@ -57,7 +57,24 @@ func Run(ctx context.Context, o *Options, open func() (locker.Locker, error)) er
 		return err
 	}
 	err = h.hold()
+	if err == nil && o.Pass != nil {
+		return o.Pass(h.lease)
+	}
 	return h.release(err)
+}
+
+// Acquire takes the lock as Run does, and passes it on.
+func Acquire(ctx context.Context, o *Options, open func() (locker.Locker, error)) error {
+	l, signals, err := prepare(open)
+	if err != nil {
+		return err
+	}
+	defer signal.Stop(signals)
+	h := &holder{opts: o, signals: signals, renewed: make(chan struct{}, 1)}
+	if err := h.acquire(ctx, l); err != nil {
+		return err
+	}
+	return o.Pass(h.lease)
 }
 
 // prepare begins to catch signals, and opens the store.
@@ -356,6 +373,9 @@ func (h *holder) lock(ctx context.Context, l locker.Locker) (locker.Lease, error
 		return nil, err
 	}
 	opts := []locker.Option{locker.TTL(h.opts.Validity), locker.MinHold(h.opts.MinHold), locker.MaxHold(h.opts.MaxHold)}
+	if h.opts.Take != nil {
+		return h.opts.Take(ctx, l, opts...)
+	}
 	one, all := l.Lock, locker.LockAll
 	switch wait := h.opts.MaxWait; {
 	case wait == 0:

@@ -4,7 +4,12 @@
 // The holder, which has the lock, starts the guard, which runs the command. Both are processes of the same program.
 package supervise
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/golocker/locker"
+)
 
 // What happens to the command if the lock is lost, or is about to end without a renewal.
 const (
@@ -33,6 +38,11 @@ type Options struct {
 	Args    []string // its argv
 	Environ []string // its environment, to which variables about the lock are added
 	NoInput bool     // its standard input is empty
+
+	// Take acquires the lock in the place of Lock, if it is not nil. Pass passes it on in the place of Unlock if all has
+	// gone well, and ends the lease in any case.
+	Take func(ctx context.Context, l locker.Locker, opts ...locker.Option) (locker.Lease, error)
+	Pass func(lease locker.Lease) error
 
 	Note    func(format string, args ...any) // tells the user what happens
 	Explain func(err error) string           // returns a text that says what to do about an outage, for Elect

@@ -16,6 +16,12 @@ func Run(context.Context, *Options, func() (locker.Locker, error)) error {
 	return exit.With(exit.OSErr, errors.New("locker run does not work on "+runtime.GOOS), "use the library: locker.Do")
 }
 
+// Acquire needs signals.
+func Acquire(context.Context, *Options, func() (locker.Locker, error)) error {
+	return exit.With(exit.OSErr, errors.New("locker acquire does not work on "+runtime.GOOS),
+		"use the library: transfer.Export")
+}
+
 // Elect needs them, too.
 func Elect(context.Context, *Options, func() (locker.Locker, error)) error {
 	return exit.With(exit.OSErr, errors.New("locker elect does not work on "+runtime.GOOS),
