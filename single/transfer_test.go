@@ -2,14 +2,17 @@ package single_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 	"github.com/golocker/locker/transfer"
@@ -118,6 +121,47 @@ func TestLeasesArePassedOnBehindACluster(t *testing.T) {
 		}
 		steady.Unlock(t, next)
 	})
+}
+
+// Behind sentinels, a text outlives a failover if the replica that takes over has confirmed it.
+func TestLeasesArePassedOnOverAFailover(t *testing.T) {
+	t.Parallel()
+	for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(sentinelBuilders))) {
+		build := sentinelBuilders[name]
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			master := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+			replica := redistest.StartReplica(t, master)
+			sentinel := redistest.StartSentinel(t, master, replica)
+			confirms(t, master)
+			a := closing(t, single.New(build(t, sentinel.Addr()), single.WaitReplicas(1, 10*time.Second)))
+			old := mustTry(t, a)
+			text, err := transfer.Export(t.Context(), old, ttl)
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 2*time.Minute, "the sentinel names the new master", func() bool {
+				named, err := sentinel.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.SentinelMaster)
+				if err == nil && fmt.Sprint(named) == fmt.Sprint(strings.Split(replica.Addr(), ":")) {
+					return replica.IsMaster()
+				}
+				_, _ = sentinel.Do("SENTINEL", "FAILOVER", redistest.SentinelMaster) // refused while one is under way
+				return false
+			})
+			b := closing(t, single.New(build(t, sentinel.Addr())))
+			var next locker.Lease
+			eventually(t, time.Minute, "the lock is resumed", func() bool { // a former master refuses
+				if next, err = transfer.Resume(t.Context(), b, text); err != nil && !errors.Is(err, locker.ErrUnavailable) {
+					t.Fatal(err)
+				}
+				return err == nil
+			})
+			if next.Fence() <= old.Fence() {
+				t.Errorf("the token %d comes after %d", next.Fence(), old.Fence())
+			}
+			steady.Unlock(t, next)
+		})
+	}
 }
 
 // A lock that is passed on lasts no longer than a restart guard covers.
