@@ -46,8 +46,8 @@ var (
 //   - errors.ErrUnsupported, if the store cannot do it, or if the lease is a permit, a shared lock, a writer's lock of
 //     package rwlock, the term of an election, a tick, or a [locker.AllLease]. Nothing was done, unless it is the store
 //     itself that refuses the request; Err of the lease tells.
-//   - [locker.ErrInvalid], if ttl is not one for a lease. Nothing was done, unless it is the store that refuses it, which
-//     may have a restart guard.
+//   - [locker.ErrInvalid], if ttl is not one for a lease. Nothing was done, unless it is the store that refuses it,
+//     which may have a restart guard.
 //   - [locker.ErrLost] or [locker.ErrUnlocked], if the lease had ended, or was lost before the request was sent.
 //   - [locker.ErrUnavailable], if it is not known whether the store has done it.
 //

@@ -173,8 +173,8 @@ func (r Release) alone() Command {
 	}
 }
 
-// Export passes the lock on instead of releasing it: its owner value becomes to, for ttl from now. [ReadOwned] reads the
-// reply.
+// Export passes the lock on instead of releasing it: its owner value becomes to, for ttl from now. [ReadOwned] reads
+// the reply.
 func (r Release) Export(to string, ttl time.Duration) Command {
 	keys := []string{r.Lock}
 	if r.Tombstone > 0 {

@@ -19,8 +19,8 @@ func (x queue) exports(o string, token int64, ttl, tomb time.Duration) drivers.R
 	if tomb > 0 {
 		keys = append(keys, x.k.Wait())
 	}
-	return send(x.t, x.n, exportScript, exportScript.Command(keys, text(o), text(theText), script.CounterText(uint64(token)),
-		script.Milliseconds(ttl)+":"+script.Milliseconds(tomb)))
+	return send(x.t, x.n, exportScript, exportScript.Command(keys, text(o), text(theText),
+		script.CounterText(uint64(token)), script.Milliseconds(ttl)+":"+script.Milliseconds(tomb)))
 }
 
 // resumes makes an attempt of o to take over the lock that was passed on.
@@ -288,8 +288,8 @@ func TestServerThatRestsResumesNothing(t *testing.T) {
 	a := g.attempt("k", "a")
 	c := g.acquire("k", "a").Counter
 	g.s.Cmd(t, "DEL", g.marker())
-	r := script.Release{Attempt: a, Certify: c}
-	if o, err := script.ReadOwned(sendCommand(t, g.n, r.Export(theText, time.Minute))); err != nil || o.Status != script.Done {
+	export := script.Release{Attempt: a, Certify: c}.Export(theText, time.Minute)
+	if o, err := script.ReadOwned(sendCommand(t, g.n, export)); err != nil || o.Status != script.Done {
 		t.Errorf("export: %+v, %v", o, err)
 	}
 	resumes := func(token string, want script.Status) uint64 {

@@ -77,7 +77,8 @@ func ReadAcquired(reply drivers.Reply) (Acquired, error) {
 	return Acquired{}, unexpected(reply)
 }
 
-// ReadResumed reads the reply of resume.lua: Granted, Gone or TakenOver, or with a guard Resting, OtherGuard or NoGuard.
+// ReadResumed reads the reply of resume.lua: Granted, Gone or TakenOver, or with a guard Resting, OtherGuard or
+// NoGuard.
 func ReadResumed(reply drivers.Reply) (Acquired, error) {
 	switch reply {
 	case int64(0):
@@ -94,7 +95,8 @@ func ReadResumed(reply drivers.Reply) (Acquired, error) {
 	}
 }
 
-// Owned is the reply to Raise, Extend, Verify, Export, Release and Force: Done, Duplicate, Gone, Superseded or TakenOver.
+// Owned is the reply to Raise, Extend, Verify, Export, Release and Force: Done, Duplicate, Gone, Superseded or
+// TakenOver.
 type Owned struct {
 	Status Status
 	Node   int // Duplicate: which one
@@ -110,8 +112,8 @@ const (
 	waited     = 16
 )
 
-// ReadOwned reads the reply of raise.lua, extend.lua, verify.lua, export.lua, release.lua, handover.lua, turnrelease.lua
-// and force.lua. Unfinished and Waited are valid even with an error.
+// ReadOwned reads the reply of raise.lua, extend.lua, verify.lua, export.lua, release.lua, handover.lua,
+// turnrelease.lua and force.lua. Unfinished and Waited are valid even with an error.
 func ReadOwned(reply drivers.Reply) (Owned, error) {
 	r, isInt := reply.(int64)
 	if !isInt {
