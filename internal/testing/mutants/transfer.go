@@ -55,6 +55,7 @@ var transferMutants = []mutant{
 		""),
 	onNode("an undo leaves the text", "		if err := n.clean(ctx, first); err != nil {\n			return err\n		}\n",
 		"		_ = first\n"),
+	onNode("an undo begins with the attempt", "first, then := n.undoing", "then, first := n.undoing"),
 	onNode("an undo leaves the lock of the attempt", "return n.clean(ctx, then)", "_ = then\n		return nil"),
 	onNode("an undo goes on before the text is gone",
 		"		if err := n.clean(ctx, first); err != nil {\n			return err\n		}\n", "		_ = n.clean(ctx, first)\n"),

@@ -17,8 +17,8 @@ const transfersEnv = "LOCKER_TRANSFERS"
 // The locks that are passed on: there are more than are stuck at once because somebody was killed.
 const passedOn, transferred = "passed", 20
 
-// A lock that is passed on in a text has one holder at a time, tokens grow, no text works twice, and nothing is left for
-// longer than its TTL, whoever of those that pass it on is killed.
+// A lock that is passed on in a text has one holder at a time, tokens grow, no text works twice, and nothing is left
+// for longer than its TTL, whoever of those that pass it on is killed.
 func TestTransfers(t *testing.T) {
 	g := newGoal(t, transfersEnv, goal{count: 50})
 	onStores(t, 1, g.all, func(tr *trial) {
@@ -62,7 +62,7 @@ func (tr *trial) free(l locker.Locker) {
 	for i := range transferred {
 		taken[fmt.Sprint(passedOn, i)] = nil
 	}
-	for end := time.Now().Add(ttl + slack/4); len(taken) > 0 && time.Now().Before(end); <-time.After(20 * time.Millisecond) {
+	for end := time.Now().Add(ttl + slack/4); len(taken) > 0 && time.Now().Before(end); pause() {
 		for key := range taken { // it is no queue that gives one lock after the other a TTL of its own
 			lease, err := l.TryLock(tr.Context(), key)
 			if err == nil {
