@@ -355,7 +355,8 @@ func testDowngradeInATransaction(t *testing.T, s *pgtest.Server) {
 	must(t, "Unlock", reads.Unlock(t.Context()))
 }
 
-// A permit whose answer is lost is returned, and so is one whose caller has left before it was granted.
+// A permit whose answer is lost is returned, and so is one whose caller has left before it was granted. A caller whose
+// hook panics leaves the queue.
 func testPermitWhoseAnswerIsLost(t *testing.T, s *pgtest.Server) {
 	relay := pgtest.NewRelay(t, s)
 	l := postgreslock.New(pool(t, relay.URL("postgres")))
@@ -379,8 +380,22 @@ func testPermitWhoseAnswerIsLost(t *testing.T, s *pgtest.Server) {
 	<-waits
 	cancel()
 	wantErr(t, "Lock whose context ends", <-left, context.Canceled)
-	must(t, "Unlock", held.Unlock(t.Context()))
+	func() {
+		defer func() {
+			if p := recover(); p != "hook" {
+				t.Errorf("got %v, want the panic of a hook", p)
+			}
+		}()
+		_, _ = sem.Lock(lockertrace.With(t.Context(), &lockertrace.Trace{
+			Waiting: func(lockertrace.Waiting) { panic("hook") },
+		}), "lost answers", locker.TTL(time.Hour))
+	}()
 	p := pool(t, s.URL("postgres"))
+	eventually(t, "nobody waits", func() bool {
+		const waiters = "SELECT '' FROM locker.waiters WHERE name = $1"
+		return len(texts(t, p, waiters, []byte("lock:{lost answers}#permits"))) == 0
+	})
+	must(t, "Unlock", held.Unlock(t.Context()))
 	run(t, p, "SELECT locker.undo('late', 'late', '', 60000000)")
 	_, err = p.Exec(t.Context(),
 		"SELECT locker.acquire_entry('late', 'late', '', 60000000, '', '', 3, 0, 1, 1, '', '{}')")

@@ -49,10 +49,14 @@ func (b *store) Queue(ctx context.Context, req backend.Request, wait backend.Wai
 	}
 	w.hear()
 	defer w.deaf()
+	granted := false
+	defer func() { // also if a hook has panicked
+		if !granted && w.asked {
+			b.undo(w.name, w.req.Token, w.ticket, req.TTL, w.last)
+		}
+	}()
 	g, err := w.run()
-	if err != nil && w.asked {
-		b.undo(w.name, w.req.Token, w.ticket, req.TTL, w.last)
-	}
+	granted = err == nil
 	return g, err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/lockertrace"
 )
 
 func (x *testbed) tombstones() int { return x.node.Tombstones() }
@@ -185,6 +186,40 @@ func TestForceReleaseAtTheHandOverSendsTheWaiterBack(t *testing.T) {
 				b.forgotten()
 				x.nothing()
 			})
+		})
+	}
+}
+
+// A waiter whose hook panics leaves the queue, and those behind it do not wait for it.
+func TestWaiterWhoseHookPanicsLeaves(t *testing.T) {
+	for name, trace := range map[string]*lockertrace.Trace{
+		"when it begins to wait": {Waiting: func(lockertrace.Waiting) { panic("hook") }},
+		"when it is woken":       {Woken: func(lockertrace.Wake) { panic("hook") }},
+	} {
+		onTestbed(t, func(x *testbed) {
+			lease := x.client().must(locker.TTL(time.Minute))
+			p := x.client()
+			panicked := make(chan any)
+			go func() {
+				defer func() { panicked <- recover() }()
+				_, _ = p.Lock(lockertrace.With(x.Context(), trace), "k", locker.TTL(time.Minute))
+			}()
+			time.Sleep(100 * time.Millisecond)
+			next := x.client().lock()
+			next.waits(100 * time.Millisecond)
+			x.unlock(lease)
+			if p := <-panicked; p != "hook" {
+				x.Errorf("%s: got %v", name, p)
+			}
+			time.Sleep(100 * time.Millisecond)
+			select {
+			case <-next.done:
+			default:
+				x.Errorf("%s: the next one waits", name)
+				<-next.done
+			}
+			x.unlock(next.lease)
+			x.nothing()
 		})
 	}
 }

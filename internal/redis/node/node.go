@@ -172,35 +172,16 @@ func (n *Node) Queue(ctx context.Context, req backend.Request, wait backend.Wait
 	wait.EndWith(n.closing)
 	in := n.inboxOf(n.keys(req.Key))
 	w := &waiter{n: n, inbox: in, ctx: ctx, req: req, wait: wait, positionTTL: script.MaxPositionTTL}
-	if in.live() { // the subscription is open, because others have waited lately
-		w.listen()
-		defer w.ignore()
-	}
-	asked := time.Now()
-	p, err := w.enqueue()
-	var pause time.Duration
-	switch {
-	case n.isMovingError(err) && ctx.Err() == nil: // waits as for a lock that is held
-		wait.Held(nil)
-		if pause, err = wait.Failed(ctx, asked, n.fault(err)); err != nil {
-			return backend.Grant{}, w.give(err)
+	returned := false
+	defer func() {
+		if !returned { // a hook has panicked
+			w.placed = true
+			_ = w.give(errPanic)
 		}
-	case err != nil:
-		return backend.Grant{}, w.give(err)
-	case p.Status == script.Granted:
-		return w.granted(p)
-	default:
-		wait.Held(heldError(p))
-		pause = w.pause(p)
-	}
-	if w.news == nil {
-		w.listen()
-		defer w.ignore()
-		if in.live() {
-			w.hear(false)
-		}
-	}
-	return w.run(pause)
+	}()
+	g, err := w.queue()
+	returned = true
+	return g, err
 }
 
 // attempt returns the attempt of req, with the names that its commands need.

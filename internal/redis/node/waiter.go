@@ -201,7 +201,42 @@ func (w *waiter) granted(p script.Position) (backend.Grant, error) {
 	}, nil
 }
 
+var errPanic = errors.New("a hook has panicked")
+
 var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")
+
+// queue takes the lock, or waits for it in the queue.
+func (w *waiter) queue() (backend.Grant, error) {
+	if w.inbox.live() { // the subscription is open, because others have waited lately
+		w.listen()
+		defer w.ignore()
+	}
+	asked := time.Now()
+	p, err := w.enqueue()
+	var pause time.Duration
+	switch {
+	case w.n.isMovingError(err) && w.ctx.Err() == nil: // waits as for a lock that is held
+		w.wait.Held(nil)
+		if pause, err = w.wait.Failed(w.ctx, asked, w.n.fault(err)); err != nil {
+			return backend.Grant{}, w.give(err)
+		}
+	case err != nil:
+		return backend.Grant{}, w.give(err)
+	case p.Status == script.Granted:
+		return w.granted(p)
+	default:
+		w.wait.Held(heldError(p))
+		pause = w.pause(p)
+	}
+	if w.news == nil {
+		w.listen()
+		defer w.ignore()
+		if w.inbox.live() {
+			w.hear(false)
+		}
+	}
+	return w.run(pause)
+}
 
 // run waits for the lock in the queue. pause is how long to wait for a notification before the next request.
 func (w *waiter) run(pause time.Duration) (backend.Grant, error) {

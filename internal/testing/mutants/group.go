@@ -117,6 +117,12 @@ var groupMutants = []mutant{
 		" or n == 'x' and (s or 0) + 0 > 0 then", " then"}}, []killer{test("single", "TestReadersThatWaitAreServedAtOnce")}},
 	{"groups on Redis: a downgrade ends after a step", []patch{{"internal/redis/node/node.go",
 		"			n.handOn(*req)\n", ""}}, []killer{test("internal/redis/node", "TestDowngradeServes")}},
+	{"a hook that panics leaves a position in the queue of Redis", []patch{{"internal/redis/node/node.go",
+		"if !returned { // a hook has panicked", "if !returned && n == nil {"}},
+		[]killer{test("internal/redis/node", "TestWaiterWhoseHookPanics")}},
+	{"a hook that panics leaves a position in the queue of PostgreSQL", []patch{{"backends/postgreslock/queue.go",
+		"if !granted && w.asked {", "if !granted && w.last != nil && w.asked {"}},
+		[]killer{testIn("backends/postgreslock", "TestOneServer/Groups/AnswerIsLost")}},
 	{"groups on Redis: who is told of more does nothing", []patch{{"internal/redis/node/waiter.go",
 		"p.More && p.Status != script.Waiting", "false"}}, []killer{test("internal/redis/node", "TestAWaiterThatIsServed")}},
 }
