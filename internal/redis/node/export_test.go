@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/transfer"
 )
 
@@ -167,9 +169,13 @@ func TestResumeThatIsNotAnswered(t *testing.T) {
 							time.Sleep(40 * time.Second)
 						}
 						x.nothing()
-						_, err = transfer.Resume(x.Context(), x.client(), text)
+						late := x.client()
+						_, err = transfer.Resume(x.Context(), late, text)
 						if !errors.Is(err, transfer.ErrEnded) {
 							x.Errorf("Resume of a text that is used up: %v", err)
+						}
+						if x.settle(); late.sent("") != late.sent("resume") {
+							x.Error("an attempt that was refused is undone")
 						}
 						next := x.client().must(locker.TTL(time.Minute))
 						time.Sleep(30 * time.Second)
@@ -223,6 +229,28 @@ func TestResumeWhileTheClientCloses(t *testing.T) {
 			x.Errorf("Resume: %v", err)
 		}
 		x.nothing()
+	})
+}
+
+// So is what is granted to a caller that waits inside the driver, and which Close cannot wake.
+func TestResumeInsideTheDriverWhileTheNodeCloses(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		wake := make(chan struct{})
+		d := &punctualFake{&fake{answer: until(wake, ok)}, true}
+		n := New(d, Options{Timeout: timeout})
+		time.AfterFunc(time.Millisecond, func() {
+			time.AfterFunc(time.Millisecond, func() { close(wake) })
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		if _, err := n.Resume(context.Background(), request("a"), ".text"); !errors.Is(err, locker.ErrClosed) {
+			t.Errorf("Resume: %v", err)
+		}
+		time.Sleep(timeout)
+		if n := len(d.sent("release")); n != 2 {
+			t.Errorf("%d releases, want those of the text and of the attempt", n)
+		}
 	})
 }
 

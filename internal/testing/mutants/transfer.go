@@ -60,6 +60,7 @@ var transferMutants = []mutant{
 	onNode("an undo goes on before the text is gone",
 		"		if err := n.clean(ctx, first); err != nil {\n			return err\n		}\n", "		_ = n.clean(ctx, first)\n"),
 	onNode("a refusal uses the text up", "if isDoubtful(err) {", "if err != nil {"),
+	onNode("what is granted to a node that closes is left", "if err == nil && n.closed() {", "if false {"),
 	onNode("a lock that was granted once more is left", "lost.Reason == locker.LostSuperseded",
 		"lost.Reason == locker.LostTakenOver"),
 	onNode("a late request is forgotten", "n.releaseOf(&req, landed(&req)", "n.releaseOf(&req, true"),
