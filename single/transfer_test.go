@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -180,4 +181,37 @@ func TestGuardCoversTheTTLOfAText(t *testing.T) {
 		t.Errorf("Unlock: %v", err)
 	}
 	nothingLeft(t, s)
+}
+
+// A failover that forgets that a text was used lets nobody use it again, if there is a restart guard.
+func TestGuardRemembersTextsThatWereUsed(t *testing.T) {
+	t.Parallel()
+	anyDriver := opened(drivers.Names()[0])
+	master, replica := redistest.Start(t), redistest.Start(t)
+	host, port, err := net.SplitHostPort(master.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica.Cmd(t, "REPLICAOF", host, port)
+	bootstrap(t, anyDriver(t, master.Addr()), single.Guard(ttl))
+	client := func(s *redistest.Server) *locker.Client {
+		return closing(t, single.New(anyDriver(t, s.Addr()), single.Guard(ttl)))
+	}
+	a, b := client(master), client(replica)
+	text, err := transfer.Export(t.Context(), mustTry(t, a), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := master.Cmd(t, "GET", "lock:k")
+	arrived := func() bool { return replica.Cmd(t, "GET", "lock:k") == value }
+	eventually(t, 30*time.Second, "the replica has the Export", arrived)
+	replica.Cmd(t, "REPLICAOF", "NO", "ONE")
+	next, err := transfer.Resume(t.Context(), a, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := transfer.Resume(t.Context(), b, text); !errors.As(err, new(*locker.GracePeriodError)) {
+		t.Errorf("Resume by the server that has forgotten it: %v", err)
+	}
+	steady.Unlock(t, next)
 }
