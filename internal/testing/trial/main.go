@@ -69,6 +69,8 @@ var all = []trial{
 		"backends/natslock", "-v -run TestFaults .", "LOCKER_NATS_LEADERS", "60", ""},
 	{"crowd", "16 workers lock random subsets of 8 keys, in virtual time and on Redis",
 		".", "-v -run TestCrowd . ./single", "LOCKER_CROWD", "100000", ""},
+	{"drain", "a Client with so many leases, and as many callers that wait, drains, on each store",
+		everystore, "-v -run TestDrainOfMany .", "LOCKER_DRAIN", "1000", ""},
 	{"tokens", "Redlock's tokens over that many acquisitions under faults, on simulated nodes",
 		".", "-v -run TestTokensUnderFaults ./redlock", "LOCKER_ACQUISITIONS", "100000", ""},
 	{"outage", "what 200 callers that retry do to servers that are killed or stopped for that long",
