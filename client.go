@@ -100,7 +100,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 // lock acquires key when the callers before this one have it, or gets it from one of them. The call began at start.
 func (c *Client) lock(ctx context.Context, key string, o options, start time.Time) (l *lease, err error) {
 	if o.entry != nil { // those that want something of a group wait in the store, each by itself
-		queue := &keyQueue{queues: &c.queues, key: key, wants: &o.entry.Wants, since: start}
+		queue := &keyQueue{queues: &c.queues, key: key, wants: &o.entry.Wants, since: start, from: o.from}
 		queue.trace, queue.queue = lockertrace.From(ctx), queue
 		defer queue.walk()
 		return c.waitAs(ctx, key, o, queue)
@@ -352,7 +352,7 @@ func (c *Client) hold(
 		start:   start,
 		maxHold: o.maxHold,
 		minHold: o.minHold,
-		first:   lease{fence: req.Fence, trace: trace},
+		first:   lease{fence: req.Fence, trace: trace, from: o.from},
 		ttl:     req.TTL,
 		longest: req.TTL,
 		pos:     -1,

@@ -35,8 +35,8 @@
 //
 // # Options
 //
-// Each call takes options: [TTL], [NoRenewal], [Renewal], [MaxHold], [MinHold], [Patience], [Label] and
-// [NoLocalHandover]. [Defaults] sets them for all calls. [Lease.Extend] takes a TTL, too.
+// Each call takes options: [TTL], [NoRenewal], [Renewal], [MaxHold], [MinHold], [Patience], [Label],
+// [NoLocalHandover] and [Caller]. [Defaults] sets them for all calls. [Lease.Extend] takes a TTL, too.
 //
 // # Constructors
 //

@@ -12,7 +12,6 @@ import (
 	"github.com/golocker/locker/internal/core/ending"
 	"github.com/golocker/locker/internal/core/several"
 	"github.com/golocker/locker/internal/core/validity"
-	"github.com/golocker/locker/lockertrace"
 )
 
 // grant is a lock that the store has granted to a Client, until it is released or lost. It has what the store knows of:
@@ -145,13 +144,11 @@ func (g *grant) settle(l *lease) error {
 	return err
 }
 
-// pass ends the lease l, and returns a new one for another caller, whose Trace is trace. counted says that the new one
-// is counted in the attempts of the Client. It returns nil if the grant cannot be handed over any more: its time is
+// pass ends the lease l, and returns a new one for another caller. One of a call for several locks is counted in the
+// attempts of the Client. It returns nil if the grant cannot be handed over any more: its time is
 // over, Drain or Close has begun, or the last renewal has failed, of which the next caller would not hear. It has to be
 // released then. Otherwise the functions in asking are to be called, which cancel the requests of l.
-func (g *grant) pass(
-	l *lease, trace *lockertrace.Trace, counted bool,
-) (next *lease, asking []*context.CancelFunc) {
+func (g *grant) pass(l *lease, to *caller) (next *lease, asking []*context.CancelFunc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if end, _ := g.end(); l.err != nil || left(end) <= 0 || g.failed != nil || g.client.open.Err() != nil {
@@ -159,8 +156,8 @@ func (g *grant) pass(
 	}
 	l.close(ErrUnlocked)
 	l.passed = true
-	g.lease = &lease{grant: g, fence: l.fence + 1, trace: trace}
-	g.lease.counted.Store(counted)
+	g.lease = &lease{grant: g, fence: l.fence + 1, trace: to.trace, from: to.from}
+	g.lease.counted.Store(to.part)
 	asking, g.asking = g.asking, nil
 	if i := slices.Index(asking, g.renewal); i >= 0 {
 		asking = slices.Delete(asking, i, i+1)

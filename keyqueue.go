@@ -51,6 +51,7 @@ type keyQueue struct {
 	alone  bool      // what the caller at the front acquires is not handed over
 	front  terms     // of that caller
 	since  time.Time // when its call began
+	from   *stack    // see options.from
 
 	granted time.Time // when the answer came that the caller at the front has the lock, which is local afterwards
 
@@ -64,6 +65,7 @@ type caller struct {
 	trace *lockertrace.Trace
 	since time.Time // when the call began
 	terms terms
+	from  *stack        // see options.from
 	local bool          // see options.local
 	part  bool          // of a call for several locks, which owns the lease until it ends; see own
 	ready chan struct{} // closed when the caller has come to the front, or has got a lease
@@ -107,15 +109,15 @@ func (qs *keyQueues) join(
 		if qs.byKey == nil {
 			qs.byKey = make(map[string]*keyQueue)
 		}
-		q = &keyQueue{queues: qs, key: key, since: start}
+		q = &keyQueue{queues: qs, key: key, since: start, from: o.from}
 		q.trace, q.queue = trace, q
 		qs.byKey[key] = q
 		qs.mu.Unlock()
 		return q, nil, nil
 	}
 	w := &caller{
-		trace: trace, since: start, terms: o.terms(), local: o.local(ctx), part: several.CallFrom(ctx) != nil,
-		ready: make(chan struct{}),
+		trace: trace, since: start, terms: o.terms(), from: o.from, local: o.local(ctx),
+		part: several.CallFrom(ctx) != nil, ready: make(chan struct{}),
 	}
 	position := q.waiting.PushBack(w)
 	q.settle()
@@ -188,8 +190,7 @@ func (qs *keyQueues) heed(l *lease) bool {
 	key := l.Key()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if q := qs.byKey[key]; q != nil && (q.local == nil || q.waiting.Len() > 0) ||
-		slices.ContainsFunc(qs.groups[key], l.isInWayOf) {
+	if qs.wants(l) {
 		l.want()
 		return true
 	}
@@ -198,6 +199,12 @@ func (qs *keyQueues) heed(l *lease) bool {
 	}
 	qs.heeds[key] = append(qs.heeds[key], l)
 	return false
+}
+
+// wants reports whether a caller waits for the lock of l. Call with the mutex held.
+func (qs *keyQueues) wants(l *lease) bool {
+	q := qs.byKey[l.Key()]
+	return q != nil && (q.local == nil || q.waiting.Len() > 0) || slices.ContainsFunc(qs.groups[l.Key()], l.isInWayOf)
 }
 
 // stand records that the caller of q waits for something of a group, and tells the leases that are in its way.
@@ -333,7 +340,7 @@ func (q *keyQueue) pass(l *lease) (handed bool, asking []*context.CancelFunc) {
 	if w.part && !l.grant.client.enter(&l.grant.client.attempts) { // Close would not wait for its release
 		return false, nil
 	}
-	if w.lease, asking = l.grant.pass(l, w.trace, w.part); w.lease == nil {
+	if w.lease, asking = l.grant.pass(l, w); w.lease == nil {
 		if w.part {
 			l.grant.client.attempts.done()
 		}
@@ -381,6 +388,6 @@ func (q *keyQueue) next() {
 		return
 	}
 	w := q.waiting.Remove(first).(*caller)
-	q.since = w.since
+	q.since, q.from = w.since, w.from
 	close(w.ready)
 }

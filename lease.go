@@ -18,6 +18,7 @@ type lease struct {
 	grant *grant
 	fence uint64
 	trace *lockertrace.Trace // of the context that the lease was acquired with; may be nil
+	from  *stack             // who has asked for it; nil without the option Caller
 
 	// The following are guarded by the mu of the grant.
 	done      chan struct{}    // closed when err is set; nil until the first call of Done

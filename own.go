@@ -29,14 +29,23 @@ func (c *Client) OwnLeases() iter.Seq[inspect.OwnLease] {
 }
 
 // own describes the lease of the grant. held is false if it has ended.
-func (g *grant) own() (l inspect.OwnLease, held bool) {
+func (g *grant) own() (own inspect.OwnLease, held bool) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	l := g.lease
 	until, _ := g.end()
-	return inspect.OwnLease{
+	own = inspect.OwnLease{
 		Key: g.req.Key, Owner: g.req.Token[:min(ownerPrefixLen, len(g.req.Token))], Label: g.req.Label,
-		Fence: g.lease.fence, Since: g.start, Until: until, Err: g.failed,
-	}, g.lease.err == nil
+		Fence: l.fence, Since: g.start, Until: until, Err: g.failed, Wanted: l.wanted != nil && l.wanted.is,
+	}
+	held = l.err == nil
+	g.mu.Unlock()
+	own.Caller = l.from.String()
+	if qs := &g.client.queues; held && !own.Wanted {
+		qs.mu.Lock()
+		own.Wanted = qs.wants(l)
+		qs.mu.Unlock()
+	}
+	return own, held
 }
 
 // OwnWaits implements [inspect.Process].
@@ -49,40 +58,43 @@ func (qs *keyQueues) waits(yield func(inspect.OwnWait) bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	var found []inspect.OwnWait
+	var froms []*stack
 	pass := func() bool {
 		qs.mu.Unlock()
 		defer qs.mu.Lock()
-		for _, w := range found {
-			if !yield(w) {
+		for i, w := range found {
+			if w.Caller = froms[i].String(); !yield(w) {
 				return false
 			}
 		}
-		found = found[:0]
+		found, froms = found[:0], froms[:0]
 		return true
 	}
 	looked := 0
-	add := func(q *keyQueue, calls int, since time.Time) bool {
+	add := func(q *keyQueue, calls int, since time.Time, from *stack) bool {
 		if calls > 0 {
 			_, err := q.failing()
 			found = append(found, inspect.OwnWait{Key: q.key, Calls: calls, Since: since, Holder: q.label(), Err: err})
+			froms = append(froms, from)
 		}
 		looked++
 		return looked%ownStep > 0 || pass()
 	}
 	// Go allows others to change a map meanwhile, and what is in it for all of the loop comes once.
 	for _, q := range qs.byKey {
-		calls, since := q.waiting.Len(), q.since
+		calls, since, from := q.waiting.Len(), q.since, q.from
 		if q.local == nil {
 			calls++
 		} else if calls > 0 {
-			since = q.waiting.Front().Value.(*caller).since
+			first := q.waiting.Front().Value.(*caller)
+			since, from = first.since, first.from
 		}
-		if !add(q, calls, since) {
+		if !add(q, calls, since, from) {
 			return
 		}
 	}
 	for _, of := range qs.groups {
-		if !add(of[0], len(of), of[0].since) {
+		if !add(of[0], len(of), of[0].since, of[0].from) {
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,132 @@ import (
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/semaphore"
 )
+
+// A lease is wanted if a caller of the Client waits for it, also one that wants something of its group, and if the
+// program has asked and the store has told.
+func TestClientTellsWhatOthersWant(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		store := memory.NewBackend()
+		c, other := locker.NewClient(store), locker.NewClient(store)
+		defer other.Close()
+		defer c.Close()
+		permits := semaphore.New(c, 1)
+		if _, err := permits.Lock(t.Context(), "permits"); err != nil {
+			t.Fatal(err)
+		}
+		hold := func(key string) locker.Lease {
+			l, err := c.Lock(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		hold("nobody's")
+		hold("own")
+		theirs := hold("theirs")
+		hold("not asked")
+		locker.Wanted(theirs)
+		for _, wait := range []func(ctx context.Context) error{
+			func(ctx context.Context) error { _, err := permits.Lock(ctx, "permits"); return err },
+			func(ctx context.Context) error { _, err := c.Lock(ctx, "own"); return err },
+			func(ctx context.Context) error { _, err := other.Lock(ctx, "theirs"); return err },
+			func(ctx context.Context) error { _, err := other.Lock(ctx, "not asked"); return err },
+		} {
+			go func() { _ = wait(t.Context()) }()
+		}
+		synctest.Wait()
+		var wanted []string
+		for l := range c.OwnLeases() {
+			if l.Wanted {
+				wanted = append(wanted, l.Key)
+			}
+		}
+		slices.Sort(wanted)
+		if want := []string{"own", "theirs", "{permits}#permits"}; !slices.Equal(wanted, want) {
+			t.Errorf("wanted: seen %q, want %q", wanted, want)
+		}
+	})
+}
+
+// With the option, a Client tells which line has asked for a lock, also of a caller that got it from another one, and
+// behind middleware. Without it, nothing is kept.
+func TestClientTellsWhoHasAsked(t *testing.T) {
+	t.Run("handed over", func(t *testing.T) { tellsWhoHasAsked(t, locker.Caller()) })
+	t.Run("in the queue of the store", func(t *testing.T) {
+		tellsWhoHasAsked(t, locker.Caller(), locker.NoLocalHandover())
+	})
+}
+
+func tellsWhoHasAsked(t *testing.T, opts ...locker.Option) {
+	virtual.Test(t, func(t *testing.T) {
+		c := memory.New()
+		defer c.Close()
+		asks := locker.Wrap(c, locker.Defaults(opts...))
+		callers := func() (leases, waits []string) {
+			for l := range c.OwnLeases() {
+				leases = append(leases, l.Caller)
+			}
+			for w := range c.OwnWaits() {
+				waits = append(waits, w.Caller)
+			}
+			return leases, waits
+		}
+		first, err := asks.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go second(t, asks)
+		synctest.Wait()
+		go third(t, asks)
+		synctest.Wait()
+		here := func(got []string, name string) {
+			t.Helper()
+			if len(got) != 1 || !strings.Contains(got[0], name) || !strings.Contains(got[0], "own_test.go:") {
+				t.Errorf("seen %q, want a line of %s", got, name)
+			}
+		}
+		leases, waits := callers()
+		here(leases, "tellsWhoHasAsked")
+		here(waits, "locker_test.second")
+		_ = first.Unlock(t.Context())
+		synctest.Wait()
+		leases, waits = callers()
+		here(leases, "locker_test.second")
+		here(waits, "locker_test.third")
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		leases, _ = callers()
+		here(leases, "locker_test.third")
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		if _, err := c.Lock(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if leases, _ := callers(); len(leases) != 1 || leases[0] != "" {
+			t.Errorf("without the option: seen %q", leases)
+		}
+	})
+}
+
+func second(t *testing.T, l locker.Locker) {
+	lease, err := l.Lock(t.Context(), "k")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	time.Sleep(10 * time.Millisecond)
+	_ = lease.Unlock(t.Context())
+}
+
+func third(t *testing.T, l locker.Locker) {
+	lease, err := l.Lock(t.Context(), "k")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	time.Sleep(10 * time.Millisecond)
+	_ = lease.Unlock(t.Context())
+}
 
 // A Client tells what it holds, and for which keys its calls wait since when, whether they ask the store or come after
 // others.
@@ -100,4 +227,21 @@ func TestClientTellsWhatItHasAndWaitsFor(t *testing.T) {
 			}
 		}
 	})
+}
+
+// BenchmarkCaller measures what a lock in memory costs with the option, and without.
+func BenchmarkCaller(b *testing.B) {
+	for name, opts := range map[string][]locker.Option{"without": nil, "with": {locker.Caller()}} {
+		b.Run(name, func(b *testing.B) {
+			c := memory.New()
+			defer c.Close()
+			for b.Loop() {
+				lease, err := c.Lock(b.Context(), "k", opts...)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = lease.Unlock(b.Context())
+			}
+		})
+	}
 }

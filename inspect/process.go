@@ -29,6 +29,12 @@ type OwnLease struct {
 	Since time.Time // when the process asked for it; its callers may have handed it over to each other since
 	Until time.Time // when it ends unless it is renewed
 	Err   error     // of the last renewal; nil if it succeeded
+
+	// Wanted says that others wait for the lock, as far as is known here: callers of this Locker always, and those of
+	// other processes as locker.Wanted tells of them, if the program has asked it for this lease.
+	Wanted bool
+
+	Caller string // the function, file and line that asked for it, with the option locker.Caller; else empty
 }
 
 // OwnWait is the calls of this process that wait for a key.
@@ -38,4 +44,5 @@ type OwnWait struct {
 	Since  time.Time // when the first of them began
 	Holder string    // the label of the holder that was seen last; empty if it is not known
 	Err    error     // of the last contact with the store; nil if it answered, or has not yet
+	Caller string    // the function, file and line of the first call, with the option locker.Caller; else empty
 }

@@ -7,6 +7,9 @@
 // that have waited for longest: a thousand of each at most. It comes from this process alone, so it comes while the
 // store is down, too. The command locker ls asks the store, and shows the locks of all processes.
 //
+// Whether a lease is wanted is known of callers of this process, and of others as far as locker.Wanted tells. With the
+// option locker.Caller, for example in locker.Defaults, the page shows which line has asked for a lock.
+//
 // Keys may be personal data. Do not mount it where the public can reach it. The owners' tokens are cut off, so nobody
 // can release a lock by what is shown.
 package lockdebug
@@ -70,8 +73,10 @@ type lease struct {
 	Label  string `json:"label,omitempty"`
 	Fence  uint64 `json:"fence,omitempty"`
 	HeldMS int64  `json:"held_ms"`
-	LeftMS int64  `json:"left_ms"` // until it ends unless it is renewed
+	LeftMS int64  `json:"left_ms"`          // until it ends unless it is renewed
+	Wanted bool   `json:"wanted,omitempty"` // others wait for it, as far as is known here
 	Error  string `json:"error,omitempty"`
+	Caller string `json:"caller,omitempty"`
 }
 
 type wait struct {
@@ -80,6 +85,7 @@ type wait struct {
 	WaitedMS int64  `json:"waited_ms"` // the first of them
 	Holder   string `json:"holder,omitempty"`
 	Error    string `json:"error,omitempty"`
+	Caller   string `json:"caller,omitempty"` // of the first of them
 }
 
 func look(p inspect.Process) *state {
@@ -91,14 +97,15 @@ func look(p inspect.Process) *state {
 	}
 	for _, l := range held.first() {
 		s.Leases = append(s.Leases, lease{l.Key, l.Owner, l.Label, l.Fence, now.Sub(l.Since).Milliseconds(),
-			max(0, l.Until.Sub(now)).Milliseconds(), text(l.Err)})
+			max(0, l.Until.Sub(now)).Milliseconds(), l.Wanted, text(l.Err), l.Caller})
 	}
 	waits := oldest[inspect.OwnWait]{since: func(w inspect.OwnWait) time.Time { return w.Since }}
 	for w := range p.OwnWaits() {
 		waits.add(w)
 	}
 	for _, w := range waits.first() {
-		s.Waits = append(s.Waits, wait{w.Key, w.Calls, max(0, now.Sub(w.Since)).Milliseconds(), w.Holder, text(w.Err)})
+		s.Waits = append(s.Waits, wait{w.Key, w.Calls, max(0, now.Sub(w.Since)).Milliseconds(), w.Holder, text(w.Err),
+			w.Caller})
 	}
 	s.Held, s.Wanted = held.n, waits.n
 	return s
@@ -108,19 +115,24 @@ func (s *state) print(to io.Writer) {
 	fmt.Fprintf(to, "%d leases\n", s.Held)
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	if len(s.Leases) > 0 {
-		fmt.Fprintln(w, "held for\tleft\tkey\tfence\tlabel\towner\tlast renewal")
+		fmt.Fprintln(w, "held for\tleft\tkey\tfence\tlabel\towner\twanted\tlast renewal\tcaller")
 	}
 	for _, l := range s.Leases {
-		fmt.Fprintf(w, "%v\t%v\t%q\t%d\t%q\t%s\t%s\n", span(l.HeldMS), span(l.LeftMS), l.Key, l.Fence, l.Label, l.Owner,
-			cmp.Or(oneLine(l.Error), "ok"))
+		wanted := "no"
+		if l.Wanted {
+			wanted = "yes"
+		}
+		fmt.Fprintf(w, "%v\t%v\t%q\t%d\t%q\t%s\t%s\t%s\t%s\n", span(l.HeldMS), span(l.LeftMS), l.Key, l.Fence, l.Label,
+			l.Owner, wanted, cmp.Or(oneLine(l.Error), "ok"), l.Caller)
 	}
 	_ = w.Flush()
 	fmt.Fprintf(to, "\ncalls wait for %d keys\n", s.Wanted)
 	if len(s.Waits) > 0 {
-		fmt.Fprintln(w, "first for\tcalls\tkey\tholder\tstore")
+		fmt.Fprintln(w, "first for\tcalls\tkey\tholder\tstore\tcaller")
 	}
 	for _, c := range s.Waits {
-		fmt.Fprintf(w, "%v\t%d\t%q\t%q\t%s\n", span(c.WaitedMS), c.Calls, c.Key, c.Holder, cmp.Or(oneLine(c.Error), "ok"))
+		fmt.Fprintf(w, "%v\t%d\t%q\t%q\t%s\t%s\n", span(c.WaitedMS), c.Calls, c.Key, c.Holder,
+			cmp.Or(oneLine(c.Error), "ok"), c.Caller)
 	}
 	_ = w.Flush()
 }

@@ -50,7 +50,7 @@ func TestPageShowsLeasesAndCallsThatWait(t *testing.T) {
 		c := locker.NewClient(memory.NewBackend())
 		defer c.Close()
 		lock := func(key string) locker.Lease {
-			l, err := c.Lock(t.Context(), key, locker.TTL(time.Minute), locker.Label("web-7:1"))
+			l, err := c.Lock(t.Context(), key, locker.TTL(time.Minute), locker.Label("web-7:1"), locker.Caller())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +70,8 @@ func TestPageShowsLeasesAndCallsThatWait(t *testing.T) {
 		page := get(t, c, "/debug/locks")
 		for _, want := range []string{
 			"2 leases\n", "5s        54.", `  "first <b>\x1b[31m"  `, `  "second"  `, "\ncalls wait for 1 keys\n",
-			"3s         1      \"second\"  \"web-7:1\"  ok\n",
+			"3s         1      \"second\"  \"web-7:1\"  ok     github.com/golocker/locker/lockdebug_test.",
+			"lockdebug_test.go:", "  no      ok", "  yes     ok",
 		} {
 			if !strings.Contains(page, want) {
 				t.Errorf("seen no %q in\n%s", want, page)

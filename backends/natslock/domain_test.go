@@ -187,7 +187,8 @@ accounts {
     exports: [
       { service: "$JS.API.STREAM.INFO.KV_locker" }, { service: "$JS.API.STREAM.MSG.GET.KV_locker" }
       { service: "$KV.locker.>" }, { stream: "locker.v2.locker.>" }
-      { service: "$JS.API.CONSUMER.*.KV_locker.>" }, { service: "$JS.API.CONSUMER.MSG.NEXT.KV_locker.>", response: stream }
+      { service: "$JS.API.CONSUMER.*.KV_locker.>" }
+      { service: "$JS.API.CONSUMER.MSG.NEXT.KV_locker.>", response: stream }
     ]
   }
   GUEST {
