@@ -56,6 +56,8 @@ var all = []trial{
 	{"transfers", "locks that are passed on in texts, on each store that can do that, for so many transfers, while who " +
 		"passes them on, or resumes them, is killed",
 		everystore, "-v -run TestTransfers ./soak", "LOCKER_TRANSFERS", "1000", "LOCKER_SOAK_ONLY"},
+	{"lists", "what lists of locks show on each store, while processes, servers and networks fail",
+		everystore, "-v -run TestLists ./soak", "LOCKER_SOAK_LISTS", "2m", "LOCKER_SOAK_ONLY"},
 	{"upgrade", "the soak with programs of the last release, or of d13e3dc until there is one, beside those of this " +
 		"tree; LOCKER_UPGRADE_FROM names another commit",
 		everystore, "-v -run TestUpgrade ./soak", "LOCKER_UPGRADE", "1m", "LOCKER_SOAK_ONLY"},

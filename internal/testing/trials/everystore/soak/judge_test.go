@@ -97,7 +97,14 @@ type judge struct {
 	newest map[string]*span   // the lease with the greatest token that was relied on, by key
 	// waiting has the processes that wait for others to go, since when.
 	waiting map[int]time.Time
+	listed  []listing
 	wrong   []string
+}
+
+// listing is a list of locks that is complete.
+type listing struct {
+	began, ended int64
+	keys         map[string]bool
 }
 
 func newJudge() *judge {
@@ -195,11 +202,31 @@ func (j *judge) cycles() int {
 	})
 }
 
+// lists says which locks were listed.
+func (j *judge) lists(l listing) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.listed = append(j.listed, l)
+}
+
+// missing finds locks that somebody relied on before a listing and after it, and that are not in it.
+func (j *judge) missing() (wrong []string) {
+	for _, l := range j.listed {
+		for _, s := range j.spans {
+			if s.Kind == lock && s.At <= l.began && s.last >= l.ended && !l.keys[s.Key] {
+				wrong = append(wrong, fmt.Sprintf("a list of %d to %d lacks %v, relied on until %d", l.began, l.ended, s.word,
+					s.last))
+			}
+		}
+	}
+	return wrong
+}
+
 // verdict returns what must not have happened.
 func (j *judge) verdict() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	wrong := j.wrong
+	wrong := slices.Concat(j.wrong, j.missing())
 	for key, spans := range j.byKey() {
 		var broken []string
 		if spans[0].Kind == permit {
