@@ -36,7 +36,7 @@ var postgresGroupMutants = []mutant{
 		"AND ('infinity' > t OR true"+front[len("AND @schema@.present(v.seen, t"):]),
 	onPostgres("locks of places are not seen",
 		"IF NOT EXISTS (SELECT FROM @schema@.entries k", "IF false AND NOT EXISTS (SELECT FROM @schema@.entries k"),
-	onPostgres("a lock with the name of a group is not seen", "k.name = ANY (a_apart || a_name)", "k.name = ANY (a_apart)"),
+	onPostgres("a lock of a name of a group is not seen", "k.name = ANY (a_apart || a_name)", "k.name = ANY (a_apart)"),
 	onPostgres("what comes after its undoing is executed",
 		"IF EXISTS (SELECT FROM @schema@.undone u WHERE u.token = a_token) THEN", "IF false THEN"),
 	onPostgres("owners wait for a step that grants",
