@@ -26,8 +26,8 @@ const dashboards = "../../../../docs/dashboards/"
 // patience is how long it may take until all alerts have fired. It takes half a minute.
 const patience = 100 * time.Second
 
-// A program in trouble fires every alert, and one that is well none. The rules are as they are shipped, but for how long
-// something has to be the case: minutes there, and one second here.
+// A program in trouble fires every alert, and one that is well none. The rules are as they are shipped, but for how
+// long something has to be the case: minutes there, and one second here.
 func TestEveryAlertFiresAndEveryPanelShowsIt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the program is in trouble for half a minute")
