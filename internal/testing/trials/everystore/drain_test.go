@@ -20,8 +20,8 @@ import (
 // drainEnv is how many leases, and how many callers that wait, a Client has that drains.
 const drainEnv = "LOCKER_DRAIN"
 
-// Many leases and callers that wait, on each store: all callers are told, no lease is lost, and nothing is left. Half of
-// the callers wait behind their own process, the others at the store.
+// Many leases and callers that wait, on each store: all callers are told, no lease is lost, and nothing is left. Half
+// of the callers wait behind their own process, the others at the store.
 func TestDrainOfMany(t *testing.T) {
 	n := 100
 	if v := os.Getenv(drainEnv); v != "" {
