@@ -197,6 +197,9 @@ func TestAcquireNeedsAFile(t *testing.T) {
 		c := p.exits(code, "acquire", "--key", "deploy", "--out", out)
 		assert.NotContains(t, c.err.String(), "stays locked", out)
 		assert.False(t, p.held(), out)
+		if out == "/dev/stdout" || out == "link" {
+			assert.Contains(t, c.err.String(), "an ordinary file only", out)
+		}
 	}
 	p.exits(exit.Usage, "acquire", "--out", "lease")
 	p.exits(exit.Config, "acquire", "--key", "deploy", "--out", "lease", "--url", "memory:")
