@@ -55,7 +55,7 @@ test-all: servers ## make test, and the tests of all other modules on all stores
 
 .PHONY: programs servers compiled library.short soaks.short allocations.short $(TESTED:%=%.short) $(ADAPTERS:%=%.short)
 servers: # that the tests of all stores start
-	@for s in redis postgres node mariadb; do scripts/need-$$s.sh || exit 1; done
+	@for s in redis postgres node mariadb prometheus; do scripts/need-$$s.sh || exit 1; done
 # Beside compilers, which keep both processors busy for minutes in a new clone, tests become late. Under the race
 # detector, tests build programs without it, too.
 COMPILED = . $(TESTED) $(ADAPTERS)
@@ -86,13 +86,12 @@ REST = $$(go list ./... | sed 's,^github.com/golocker/locker,.,' | grep -vxF $(p
 TRIALS = internal/testing/trials
 RACED = $(filter-out $(TRIALS) $(OUTSIDE),$(TESTED)) $(ADAPTERS)
 test-long: servers ## all tests under the race detector; FULL=1: also each driver, the newest dependencies, benchmarks
-	@scripts/need-prometheus.sh
 	@$(MAKE) --no-print-directory compiled RACE=-race
 	@$(MAKE) --no-print-directory -j 2 $(DRIVERS:%=%.long) rest.long whole.long \
-		$(patsubst %,%.long,$(RACED)) everystore.long alerts.long soaks.short $(if $(FULL),processors.long newest.long)
+		$(patsubst %,%.long,$(RACED)) everystore.long soaks.short $(if $(FULL),processors.long newest.long)
 	@$(MAKE) --no-print-directory trials.long $(if $(FULL),bench-smoke)
 
-.PHONY: $(DRIVERS:%=%.long) rest.long whole.long $(RACED:%=%.long) trials.long everystore.long alerts.long processors.long newest.long
+.PHONY: $(DRIVERS:%=%.long) rest.long whole.long $(RACED:%=%.long) trials.long everystore.long processors.long newest.long
 $(DRIVERS:%=%.long): %.long:
 	$(GOTEST) $(LONG) $(PART) ./$*
 rest.long: # the other packages of the library
@@ -107,8 +106,6 @@ trials.long: # the simulation runs in virtual time, on one processor
 	$(GOTEST) -C $(TRIALS) $(LONG) $(PART) ./sim
 everystore.long:
 	$(GOTEST) -C internal/testing/trials/everystore $(LONG) .
-alerts.long: # the dashboard and the alert rules in a Prometheus, which reads a program in trouble for half a minute
-	$(GOTEST) -C internal/testing/telemetry $(LONG) ./alerts
 processors.long:
 	$(GOTEST) $(LONG) -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
 newest.long:

@@ -29,9 +29,6 @@ const patience = 100 * time.Second
 // A program in trouble fires every alert, and one that is well none. The rules are as they are shipped, but for how
 // long something has to be the case: minutes there, and one second here.
 func TestEveryAlertFiresAndEveryPanelShowsIt(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the program is in trouble for half a minute")
-	}
 	well, troubled := begin(t), begin(t)
 	rules, alerts := shortened(t)
 	prom := startPrometheus(t, rules, map[string]*program{"well": well, "troubled": troubled})
