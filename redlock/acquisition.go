@@ -192,11 +192,14 @@ func (a *acquisition) heard(i int, v *node.Vote) {
 
 // keep ends an acquisition that was won. It returns the lease, which consists of the nodes that have granted or may do
 // so. by is the turn that the acquisition was made with, or nil. waited says that the caller has seen others hold the
-// lock.
+// lock. If a hook panics, keep is called again.
 func (a *acquisition) keep(by *turn, waited bool) *lease {
-	a.req.Fence = a.voting.token
-	l := &lease{
-		turn: by, waited: waited, until: validity.Until(a.start, a.req.TTL), last: lastOf(a.voting.token, a.req.Fences),
+	l := a.lease
+	if l == nil {
+		a.req.Fence = a.voting.token
+		l = &lease{
+			turn: by, waited: waited, until: validity.Until(a.start, a.req.TTL), last: lastOf(a.voting.token, a.req.Fences),
+		}
 	}
 	// A late answer has to wait until the lease is complete.
 	l.mu.Lock()
@@ -229,6 +232,19 @@ func (a *acquisition) undo(ctx context.Context) error {
 		a.b.faulty.Store(noQuorum)
 	}
 	return err
+}
+
+// abandon ends an acquisition one of whose hooks has panicked, and releases what it has. It does not wait for that.
+func (a *acquisition) abandon(by *turn) {
+	a.trace.mute = true
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if a.lease == nil {
+		_ = a.undo(ctx)
+		return
+	}
+	a.req.Private = a.keep(by, true)
+	_ = a.b.Release(ctx, a.req)
 }
 
 // leave implements asker. If the acquisition was lost, a request that was not sent yet is withdrawn. If it was won, the

@@ -80,23 +80,17 @@ func (b *majority) Queue(ctx context.Context, req backend.Request, wait backend.
 	}
 	wait.EndWith(b.closing)
 	w := &waiter{b: b, req: req, wait: wait}
-	if faulty := b.faulty.Load(); faulty || !b.hints.contended(req.Key) {
-		asked := time.Now()
-		g, err := w.attempt(ctx, faulty)
-		if !errors.Is(err, locker.ErrHeld) {
-			return g, err
+	granted := false
+	defer func() { // also if a hook has panicked
+		switch {
+		case !granted:
+			w.leave()
+		case w.turn != nil:
+			w.turn.Used()
 		}
-		_ = w.learn(ctx, asked, err)
-		w.pacing.failed++
-	}
-	g, err := w.run(ctx)
-	switch {
-	case err != nil:
-		w.leave()
-		err = w.withVotes(err)
-	case w.turn != nil:
-		w.turn.Used()
-	}
+	}()
+	g, err := w.queue(ctx)
+	granted = err == nil
 	return g, err
 }
 

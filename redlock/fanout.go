@@ -92,8 +92,10 @@ func (f *fanout) linger(late nodeSet, come bool) time.Time {
 
 // letGo has op leave the calls that have not come back.
 func (f *fanout) letGo(op asker) {
-	f.open.each(op.leave)
-	f.open = 0
+	f.open.each(func(tag int) {
+		f.open &^= only(tag) // first: a hook may panic, and the others are left after that
+		op.leave(tag)
+	})
 }
 
 // overdue ends the operation's time. It is the overdue of operations that have nothing else to do then.
@@ -105,6 +107,8 @@ type voteTrace struct {
 	voted func(lockertrace.Vote)
 	op    string
 	begun []time.Time // when each node was asked; nil: there is no Trace
+	// mute says that a hook has panicked. Nothing is reported but votes that come late.
+	mute bool
 }
 
 func (b *majority) trace(ctx context.Context, op string) voteTrace {
@@ -122,7 +126,11 @@ func (t *voteTrace) ask(i int) {
 }
 
 // answer reports what node i has said before the decision.
-func (t *voteTrace) answer(i int, err error) { t.tell(i, lockertrace.Vote{Err: err}) }
+func (t *voteTrace) answer(i int, err error) {
+	if !t.mute {
+		t.tell(i, lockertrace.Vote{Err: err})
+	}
+}
 
 // late reports what node i has said after the decision. It does not report the errors that Close causes.
 func (t *voteTrace) late(i int, err error) {
@@ -132,7 +140,11 @@ func (t *voteTrace) late(i int, err error) {
 }
 
 // silent reports that node i has not answered before the decision.
-func (t *voteTrace) silent(i int) { t.tell(i, lockertrace.Vote{Err: errSilent, Pending: true}) }
+func (t *voteTrace) silent(i int) {
+	if !t.mute {
+		t.tell(i, lockertrace.Vote{Err: errSilent, Pending: true})
+	}
+}
 
 func (t *voteTrace) tell(i int, vote lockertrace.Vote) {
 	if t.begun != nil {

@@ -29,7 +29,7 @@ type testbed struct {
 	mu       sync.Mutex
 	clients  []*locker.Client
 	backends []*majority       // of the clients
-	state    map[[2]int]string // of the way from a client to a node: "hung", "dead", or in order
+	state    map[[2]int]string // of the way from a client to a node: "hung", "dead", "slow", or in order
 	attempts map[string]int    // acquisitions, by their token: how many nodes were asked
 	extended map[string]bool   // tokens of leases that were extended
 	joined   map[string]int    // by token: where its last attempt was a part of a joined command
@@ -82,6 +82,8 @@ func (s *testbed) deliver(ctx context.Context, c, i int, cmds []drivers.Command,
 	case "hung":
 		<-ctx.Done()
 		return nil, io.EOF
+	case "slow":
+		time.Sleep(20 * time.Millisecond)
 	}
 	time.Sleep(100 * time.Microsecond)
 	replies := execute()

@@ -27,6 +27,7 @@ type leaseUpdate struct {
 	// absent are the nodes that were pending and have not answered yet. The lease's mu guards it.
 	absent nodeSet
 	next   *leaseUpdate // the next in the lease's list of updates
+	parted bool         // it is in that list no more
 	// ahead are the nodes that are asked to compare with the counter that they granted, which is past the token.
 	ahead nodeSet
 	calls []node.Call   // by node
@@ -48,8 +49,17 @@ func (u *leaseUpdate) run(ctx context.Context) error {
 		u.part()
 		return locker.ErrClosed
 	}
+	waited := false
+	defer func() {
+		if !waited { // a hook has panicked
+			u.trace.mute = true
+			u.part()
+			u.letGo(u)
+		}
+	}()
 	u.begin(ctx)
 	err := u.wait(ctx)
+	waited = true
 	switch u.op {
 	case opExtend:
 		u.heal(ctx)
@@ -143,11 +153,12 @@ func (u *leaseUpdate) join() (ask nodeSet) {
 	return ask
 }
 
-// part removes u from the updates of the lease.
+// part removes u from the updates of the lease, if it has not done so.
 func (u *leaseUpdate) part() {
-	if u.tally.awaited == 0 {
+	if u.tally.awaited == 0 || u.parted {
 		return
 	}
+	u.parted = true
 	u.l.mu.Lock()
 	at := &u.l.updates
 	for *at != u {
@@ -223,10 +234,10 @@ func (u *leaseUpdate) leave(i int) {
 		u.answer(&u.calls[i])
 		return
 	}
-	u.trace.silent(i)
 	if !wasSent {
 		u.unsent(i)
 	}
+	u.trace.silent(i)
 }
 
 // Late is told an answer that comes after the decision.

@@ -50,13 +50,22 @@ func (w *waiter) attempt(ctx context.Context, all bool) (backend.Grant, error) {
 	req.Fences = max(1, req.Fences)
 	a := newAcquisition(ctx, w.b, req, all)
 	w.last = a
+	returned := false
+	defer func() {
+		if !returned { // a hook has panicked
+			a.abandon(w.turn)
+		}
+	}()
 	a.acquire(a.voting.asked)
 	a.collect(ctx, a)
 	// After Close, the caller cannot release the lock any more.
 	if a.voting.outcome() != won || w.b.closed() {
-		return backend.Grant{}, a.undo(ctx)
+		err := a.undo(ctx)
+		returned = true
+		return backend.Grant{}, err
 	}
 	l := a.keep(w.turn, w.seen)
+	returned = true
 	return backend.Grant{
 		Fence: a.voting.token, Fences: req.Fences, Token: req.Token, Sent: a.start, Private: l,
 	}, nil
@@ -85,6 +94,21 @@ func (w *waiter) learn(ctx context.Context, asked time.Time, err error) error {
 	errors.As(err, &votes)
 	w.pacing.quorum(time.Now(), false, votes.rest())
 	return nil
+}
+
+// queue asks the nodes, and waits for the turn if the lock is held.
+func (w *waiter) queue(ctx context.Context) (backend.Grant, error) {
+	if faulty := w.b.faulty.Load(); faulty || !w.b.hints.contended(w.req.Key) {
+		asked := time.Now()
+		g, err := w.attempt(ctx, faulty)
+		if !errors.Is(err, locker.ErrHeld) {
+			return g, err
+		}
+		_ = w.learn(ctx, asked, err)
+		w.pacing.failed++
+	}
+	g, err := w.run(ctx)
+	return g, w.withVotes(err)
 }
 
 // run waits for the turn and makes an attempt when it has come, until an attempt wins.
