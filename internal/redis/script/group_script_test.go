@@ -14,7 +14,7 @@ import (
 // permits is one group on a real server.
 type permits struct{ queue }
 
-func newPermits(t *testing.T) permits {
+func newPermits(t testing.TB) permits {
 	x := permits{newQueue(t)}
 	x.k = script.KeysOf("lock:", "{k}#permits")
 	return x
@@ -397,6 +397,10 @@ func TestDeadWaitersForPermits(t *testing.T) {
 
 // One call hands on to 64 waiters at most, and says that there may be more.
 func TestManyWaitersForPermitsTakeSeveralCalls(t *testing.T) {
+	inTime(t, script.ClaimWindow, manyWaiters)
+}
+
+func manyWaiters(t testing.TB) {
 	x := newPermits(t)
 	const n = 100
 	x.asks("a", n, n)
@@ -415,7 +419,9 @@ func TestManyWaitersForPermitsTakeSeveralCalls(t *testing.T) {
 
 // Permits that end at the same time are free at once. One call makes 64 of them free, and says that there are more if
 // that is too few, also if it returns some. Whoever calls has nothing any more after its time.
-func TestManyPermitsEndAtOnce(t *testing.T) {
+func TestManyPermitsEndAtOnce(t *testing.T) { inTime(t, script.ClaimWindow, manyEnds) }
+
+func manyEnds(t testing.TB) {
 	x := newPermits(t)
 	const n = 300
 	for i := range n {

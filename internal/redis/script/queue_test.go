@@ -17,7 +17,7 @@ import (
 
 // queue is one lock on a real server, and those who wait for it.
 type queue struct {
-	t *testing.T
+	t testing.TB
 	s *redistest.Server
 	n *server
 	k script.Keys
@@ -25,7 +25,7 @@ type queue struct {
 	asked *time.Time // ahead of the last question: what the server counts has gone on since then, or since later
 }
 
-func newQueue(t *testing.T) queue {
+func newQueue(t testing.TB) queue {
 	s, n := real(t)
 	return queue{t, s, n, script.KeysOf("", "k"), new(time.Time)}
 }

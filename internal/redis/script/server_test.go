@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,13 +45,13 @@ type server struct {
 }
 
 // real returns a real server.
-func real(t *testing.T, args ...string) (*redistest.Server, *server) {
+func real(t testing.TB, args ...string) (*redistest.Server, *server) {
 	t.Helper()
 	s := redistest.Start(t, args...)
 	return s, reach(t, s, func() (redis.Conn, error) { return redis.Dial("tcp", s.Addr()) })
 }
 
-func reach(t *testing.T, s *redistest.Server, dial func() (redis.Conn, error)) *server {
+func reach(t testing.TB, s *redistest.Server, dial func() (redis.Conn, error)) *server {
 	pool := &redis.Pool{MaxIdle: 4, Dial: dial}
 	d := redigodriver.New(pool)
 	n := node.New(d, node.Options{Name: s.Addr(), Timeout: timeout})
@@ -59,6 +60,48 @@ func reach(t *testing.T, s *redistest.Server, dial func() (redis.Conn, error)) *
 		_ = pool.Close()
 	})
 	return &server{n, d}
+}
+
+// inTime runs f, in which something on the server ends after limit. If f takes longer, because the machine is busy or
+// stands still, what it finds wrong does not count, and it is run again.
+func inTime(t *testing.T, limit time.Duration, f func(t testing.TB)) {
+	t.Helper()
+	for range 20 {
+		found, done, start := &findings{TB: t}, make(chan struct{}), time.Now()
+		go func() { // Fatal ends it
+			defer close(done)
+			f(found)
+		}()
+		<-done
+		if len(found.texts) == 0 {
+			return
+		}
+		if time.Since(start) < limit {
+			t.Fatal(strings.Join(found.texts, "\n"))
+		}
+	}
+	t.Fatalf("it takes more than %v each time", limit)
+}
+
+// findings are those of a try of inTime, whose goroutine alone reports them.
+type findings struct {
+	testing.TB
+	texts []string
+}
+
+func (f *findings) Errorf(format string, args ...any) {
+	f.texts = append(f.texts, fmt.Sprintf(format, args...))
+}
+func (f *findings) Error(args ...any) { f.texts = append(f.texts, fmt.Sprint(args...)) }
+
+func (f *findings) Fatalf(format string, args ...any) {
+	f.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (f *findings) Fatal(args ...any) {
+	f.Error(args...)
+	runtime.Goexit()
 }
 
 // Acquire makes one attempt without the queue, as a node of a Redlock is asked to.
@@ -73,7 +116,7 @@ func request(token string) backend.Request {
 	return backend.Request{Key: "k", Token: token, TTL: 10 * time.Second}
 }
 
-func acquire(t *testing.T, n *server, token string, ttl time.Duration) uint64 {
+func acquire(t testing.TB, n *server, token string, ttl time.Duration) uint64 {
 	t.Helper()
 	g, err := n.Acquire(t.Context(), backend.Request{Key: "k", Token: token, TTL: ttl})
 	if err != nil {
@@ -83,7 +126,7 @@ func acquire(t *testing.T, n *server, token string, ttl time.Duration) uint64 {
 }
 
 // send runs one script as it stands, without the node's care for unknown outcomes.
-func send(t *testing.T, n *server, script *script.Source, cmd drivers.Command) drivers.Reply {
+func send(t testing.TB, n *server, script *script.Source, cmd drivers.Command) drivers.Reply {
 	t.Helper()
 	replies, err := n.driver.Do(t.Context(), cmd)
 	if e, refused := replies[0].(drivers.ServerError); err == nil && refused && e.Code() == "NOSCRIPT" {
@@ -122,7 +165,7 @@ func undoing(args string) string {
 }
 
 // counterOf returns the counter in the value of a lock, and its owner.
-func counterOf(t *testing.T, s *redistest.Server, lock string) (counter uint64, owner string) {
+func counterOf(t testing.TB, s *redistest.Server, lock string) (counter uint64, owner string) {
 	t.Helper()
 	value, _ := s.Cmd(t, "GET", lock).(string)
 	v, ours := script.ReadValue(value)
@@ -133,7 +176,7 @@ func counterOf(t *testing.T, s *redistest.Server, lock string) (counter uint64, 
 }
 
 // put makes owner have the lock k with a counter.
-func put(t *testing.T, s *redistest.Server, owner string, counter uint64) {
+func put(t testing.TB, s *redistest.Server, owner string, counter uint64) {
 	t.Helper()
 	s.Cmd(t, "SET", "k", script.CounterText(counter)+text(owner), "PX", 10000)
 }
@@ -157,7 +200,7 @@ func releaseCommand(token string, landed bool) drivers.Command {
 }
 
 // acquired reads the answer to an attempt.
-func acquired(t *testing.T, reply drivers.Reply) script.Acquired {
+func acquired(t testing.TB, reply drivers.Reply) script.Acquired {
 	t.Helper()
 	a, err := script.ReadAcquired(reply)
 	if err != nil {

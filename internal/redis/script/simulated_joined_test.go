@@ -100,7 +100,7 @@ func TestSimulatedNodeJoinsLikeAServer(t *testing.T) {
 	}
 }
 
-func sendCommand(t *testing.T, n *server, cmd script.Command) drivers.Reply {
+func sendCommand(t testing.TB, n *server, cmd script.Command) drivers.Reply {
 	t.Helper()
 	cmd = alone(cmd)
 	replies, err := n.driver.Do(t.Context(), append(drivers.Command{"EVAL", cmd.Source}, cmd.Words[2:]...))
