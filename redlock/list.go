@@ -38,7 +38,7 @@ func (b *majority) List(ctx context.Context, prefix string) iter.Seq2[inspect.Li
 							others = append(others, key)
 						}
 					}
-					if len(others) > 0 && !yield(others, nil) {
+					if !yield(others, nil) {
 						return
 					}
 				}

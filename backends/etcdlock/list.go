@@ -39,7 +39,7 @@ func (b *store) pages(ctx context.Context, start string) iter.Seq2[[]string, err
 					keys = append(keys, key)
 				}
 			}
-			if len(keys) > 0 && !yield(keys, nil) || !resp.More {
+			if !yield(keys, nil) || !resp.More {
 				return
 			}
 			from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"

@@ -12,25 +12,30 @@ import (
 )
 
 // looks is how many names are looked at together. A server may execute what came together before it answers others.
-const looks = 32
+const looks = 16
 
-// Of lists the locks of some pages of names that are not free. look returns those of a name.
+// Of lists the locks of some pages of names that are not free, at a [Pace]. look returns those of a name.
 func Of[N any](
 	ctx context.Context, pages iter.Seq2[[]N, error], look func(ctx context.Context, name N) ([]inspect.Listed, error),
 ) iter.Seq2[inspect.Listed, error] {
 	return func(yield func(inspect.Listed, error) bool) {
+		var p Pace
+		p.Asks(ctx)
 		for names, err := range pages {
+			p.Answered()
 			if err != nil {
 				yield(inspect.Listed{}, err)
 				return
 			}
 			for some := range slices.Chunk(names, looks) {
 				found, errs := make([][]inspect.Listed, len(some)), make([]error, len(some))
+				p.Asks(ctx)
 				var calls sync.WaitGroup
 				for i, name := range some {
 					calls.Go(func() { found[i], errs[i] = look(ctx, name) })
 				}
 				calls.Wait()
+				p.Answered()
 				for i, locks := range found {
 					if errs[i] != nil {
 						yield(inspect.Listed{}, errs[i])
@@ -43,8 +48,34 @@ func Of[N any](
 					}
 				}
 			}
+			p.Asks(ctx)
 		}
 	}
+}
+
+// Pace is that of a listing. Between two questions, the store has as much time for others as it took for the first of
+// them, a millisecond at most: no server should be kept at one for longer, and the rest is that of networks. A list of
+// many locks would keep a server busy for a minute otherwise.
+type Pace struct {
+	at   time.Time     // when the store was asked, or has answered
+	took time.Duration // what the last answer took
+}
+
+// Asks waits until the store may be asked, or ctx ends.
+func (p *Pace) Asks(ctx context.Context) {
+	if rest := min(p.took, time.Millisecond) - time.Since(p.at); rest > 0 {
+		select {
+		case <-time.After(rest):
+		case <-ctx.Done():
+		}
+	}
+	p.at = time.Now()
+}
+
+// Answered notes that the store has answered.
+func (p *Pace) Answered() {
+	p.took = time.Since(p.at)
+	p.at = time.Now()
 }
 
 // By returns a look at the lock of a key.

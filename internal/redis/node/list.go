@@ -49,7 +49,7 @@ func (n *Node) rest(
 				keys = append(keys, key)
 			}
 		}
-		if len(keys) > 0 && !yield(keys, nil) {
+		if !yield(keys, nil) { // also none, for who lists has a pace
 			return false, false
 		}
 		if p.Cursor == "0" {

@@ -58,6 +58,8 @@ var all = []trial{
 		everystore, "-v -run TestTransfers ./soak", "LOCKER_TRANSFERS", "1000", "LOCKER_SOAK_ONLY"},
 	{"lists", "what lists of locks show on each store, while processes, servers and networks fail",
 		everystore, "-v -run TestLists ./soak", "LOCKER_SOAK_LISTS", "2m", "LOCKER_SOAK_ONLY"},
+	{"listed", "what a list of so many locks costs one Redis, a Cluster and PostgreSQL, and those who use them meanwhile",
+		"cmd/locker", "-v -run TestLsOfMany ./cli", "LOCKER_LISTED", "1000000", ""},
 	{"upgrade", "the soak with programs of the last release, or of d13e3dc until there is one, beside those of this " +
 		"tree; LOCKER_UPGRADE_FROM names another commit",
 		everystore, "-v -run TestUpgrade ./soak", "LOCKER_UPGRADE", "1m", "LOCKER_SOAK_ONLY"},
