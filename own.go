@@ -10,49 +10,74 @@ import (
 // ownerPrefixLen is how many bytes of an owner's token are shown, as stores do.
 const ownerPrefixLen = 8
 
+// ownStep is how many leases, or keys, are looked at before others may have the mutex that guards them.
+const ownStep = 100
+
 // OwnLeases implements [inspect.Process].
 func (c *Client) OwnLeases() iter.Seq[inspect.OwnLease] {
 	return func(yield func(inspect.OwnLease) bool) {
 		c.mu.Lock()
-		n := len(c.schedule.grants)
-		c.mu.Unlock()
-		grants := make([]*grant, 0, n+n/8) // without the mutex: pages of memory that are new take longer than the copy
-		c.mu.Lock()
-		grants = append(grants, c.schedule.grants...)
-		c.mu.Unlock()
-		for _, g := range grants {
-			if l, held := g.own(); held && !yield(l) {
+		defer c.mu.Unlock()
+		some := make([]*grant, 0, ownStep)
+		pass := func() bool {
+			c.mu.Unlock()
+			defer c.mu.Lock()
+			for _, l := range c.queues.own(some) {
+				if !yield(l) {
+					return false
+				}
+			}
+			some = some[:0]
+			return true
+		}
+		// Go allows others to change a map meanwhile. What goes from the first to the second may come twice.
+		for _, g := range c.schedule.byKey {
+			if some = append(some, g); len(some) == ownStep && !pass() {
 				return
 			}
 		}
+		for g := range c.schedule.more {
+			if some = append(some, g); len(some) == ownStep && !pass() {
+				return
+			}
+		}
+		pass()
 	}
 }
 
-// own describes the lease of the grant. held is false if it has ended.
-func (g *grant) own() (own inspect.OwnLease, held bool) {
+// own describes the leases of some grants, as far as they have not ended.
+func (qs *keyQueues) own(of []*grant) (all []inspect.OwnLease) {
+	leases := make([]*lease, 0, len(of))
+	for _, g := range of {
+		if l, own := g.own(); l != nil {
+			own.Caller = l.from.String() // takes longer than the rest
+			all, leases = append(all, own), append(leases, l)
+		}
+	}
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for i, l := range leases {
+		all[i].Wanted = all[i].Wanted || qs.wants(l)
+	}
+	return all
+}
+
+// own describes the lease of the grant. It is nil if it has ended.
+func (g *grant) own() (l *lease, own inspect.OwnLease) {
 	g.mu.Lock()
-	l := g.lease
+	defer g.mu.Unlock()
+	if l = g.lease; l.err != nil {
+		return nil, own
+	}
 	until, _ := g.end()
-	own = inspect.OwnLease{
+	return l, inspect.OwnLease{
 		Key: g.req.Key, Owner: g.req.Token[:min(ownerPrefixLen, len(g.req.Token))], Label: g.req.Label,
 		Fence: l.fence, Since: g.start, Until: until, Err: g.failed, Wanted: l.wanted != nil && l.wanted.is,
 	}
-	held = l.err == nil
-	g.mu.Unlock()
-	own.Caller = l.from.String()
-	if qs := &g.client.queues; held && !own.Wanted {
-		qs.mu.Lock()
-		own.Wanted = qs.wants(l)
-		qs.mu.Unlock()
-	}
-	return own, held
 }
 
 // OwnWaits implements [inspect.Process].
 func (c *Client) OwnWaits() iter.Seq[inspect.OwnWait] { return c.queues.waits }
-
-// ownStep is how many keys waits looks at before it lets others have the mutex.
-const ownStep = 100
 
 func (qs *keyQueues) waits(yield func(inspect.OwnWait) bool) {
 	qs.mu.Lock()

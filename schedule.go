@@ -29,6 +29,7 @@ const (
 type schedule struct {
 	grants   byDue             // all that are held
 	byKey    map[string]*grant // the last one of each key
+	more     map[*grant]bool   // the others: who has several permits, say, has them of one key
 	inFlight int               // number of renewals in flight
 	places   places            // of renewals, except those that were given up
 	stopping int               // how many were given up since the timer fired, and have not ended yet
@@ -54,6 +55,12 @@ func (s *schedule) add(g *grant, due time.Time) {
 	if s.byKey == nil {
 		s.byKey = make(map[string]*grant)
 	}
+	if other := s.byKey[g.req.Key]; other != nil {
+		if s.more == nil {
+			s.more = make(map[*grant]bool)
+		}
+		s.more[other] = true
+	}
 	s.byKey[g.req.Key] = g
 	s.arm(earlier(due, g.start.Add(s.tick())))
 }
@@ -76,6 +83,7 @@ func (s *schedule) remove(g *grant) {
 	if s.byKey[g.req.Key] == g {
 		delete(s.byKey, g.req.Key)
 	}
+	delete(s.more, g)
 }
 
 // move changes when g is due, if it is still held.

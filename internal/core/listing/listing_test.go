@@ -70,4 +70,3 @@ func TestListsDoNotRestWhenTheirContextHasEnded(t *testing.T) {
 		}
 	})
 }
-
