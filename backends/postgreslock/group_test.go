@@ -39,6 +39,8 @@ func testGroups(t *testing.T, s *pgtest.Server) {
 		"AnswerIsLost":        testPermitWhoseAnswerIsLost,
 		"DeadWaiter":          testDeadWaiterForPermits,
 		"ManyWaiters":         testManyWaitersAreTold,
+		"ReleasesTogether":    testReleasesAtTheSameTime,
+		"Claims":              testWhatIsHandedIsClaimed,
 		"NoTurn":              testWaitersWithoutATurnAreCheap,
 		"InTx":                testPermitInATransaction,
 		"Apart":               testProgramsWithALockForEachPlace,
@@ -81,16 +83,30 @@ func (g group) does(call string, args ...any) string {
 	return texts(g, g.pool, "SELECT coalesce(f::text, '') FROM locker."+call+" f", args...)[0]
 }
 
+// releases releases what token has. Those who wait have asked just before, except for one whose ticket is dead.
 func (g group) releases(token string) {
 	g.Helper()
-	if was := g.does("release($1, $2, 0)", token); was != "held" {
-		g.Errorf("release of %s: got %s, want held", token, was)
-	}
+	g.want("release of "+token, g.ends("release($1, '"+token+"', 0)"), "held")
 }
 
-// turns returns the tickets of the waiters that have their turn.
-func (g group) turns(kind backend.Kind) string {
-	return strings.Join(texts(g, g.pool, "SELECT ticket FROM locker.turns($1, $2)", []byte(g.name), int(kind)), " ")
+// ends calls a function that may end something, right after those who wait have asked.
+func (g group) ends(call string) (was string) {
+	g.Helper()
+	tx, err := g.pool.Begin(g.Context())
+	must(g, "Begin", err)
+	_, err = tx.Exec(g.Context(), "UPDATE locker.waiters SET seen = clock_timestamp() + interval '2 seconds' "+
+		"WHERE name = $1 AND ticket <> 'dead'", []byte(g.name))
+	must(g, "UPDATE", err)
+	row := tx.QueryRow(g.Context(), "SELECT coalesce(f::text, '') FROM locker."+call+" f", []byte(g.name))
+	must(g, call, row.Scan(&was))
+	must(g, "Commit", tx.Commit(g.Context()))
+	return was
+}
+
+// handed returns the tokens of those that something was handed to which they have not claimed.
+func (g group) handed() string {
+	return strings.Join(texts(g, g.pool, "SELECT token FROM locker.entries WHERE name = $1 AND handed > 0 ORDER BY fence",
+		[]byte(g.name)), " ")
 }
 
 // ages makes the time of an owner end.
@@ -135,13 +151,13 @@ func testPermitsGoToTheFirst(t *testing.T, s *pgtest.Server) {
 	g.want("d, behind c", g.asks("d", true, 5, 1), "")
 	g.want("a newcomer", g.asks("e", false, 5, 1), "")
 	g.releases("a")
-	g.want("those who have their turn", g.turns(backend.Permit), "c")
+	g.want("who is served", g.handed(), "c")
 	g.want("d, beside c", g.asks("d", true, 5, 1), "")
 	g.want("c", g.asks("c", true, 5, 3), "{0,1,4}")
 	g.releases("b")
 	g.want("f, with a smaller limit", g.asks("f", true, 2, 1), "")
 	g.want("g, behind f", g.asks("g", true, 5, 1), "")
-	g.want("those who have their turn", g.turns(backend.Permit), "d")
+	g.want("who is served", g.handed(), "d")
 	g.want("d", g.asks("d", true, 5, 1), "{2}")
 	g.releases("c")
 	g.want("g before f", g.asks("g", true, 5, 1), "{1}")
@@ -194,35 +210,34 @@ func testKindsHaveTheirTurn(t *testing.T, s *pgtest.Server) {
 	for _, token := range []string{"r1", "u1", "u2", "r2", "w2", "r3"} {
 		g.want(token, g.asksFor(token, true, map[byte]backend.Group{'r': reads, 'u': up, 'w': writes}[token[0]]), "")
 	}
-	g.want("beside a writer", g.turns(backend.Shared), "")
+	g.want("beside a writer", g.handed(), "")
 	g.releases("w")
-	g.want("behind a writer", g.turns(backend.Shared), "r1 u1 r2")
+	g.want("behind a writer", g.handed(), "r1 u1 r2")
 	g.want("u1", g.asksFor("u1", true, up), yes)
-	g.want("beside an upgradeable one", g.turns(backend.Shared), "r1 r2")
 	g.want("r1", g.asksFor("r1", true, reads), yes)
 	g.want("r2", g.asksFor("r2", true, reads), yes)
 	g.want("u2", g.asksFor("u2", true, up), "")
 	upgrade := writes
 	upgrade.From = "u1"
 	g.want("an upgrade", g.asksFor("u1 writes", true, upgrade), "")
-	g.want("an upgrade, beside readers", g.turns(backend.Shared), "")
+	g.want("an upgrade, beside readers", g.handed(), "")
 	g.want("whether its own owner is told", g.does("extend($1, $2, 60000000, true)", "u1"), "wanted") // of u2
 	g.releases("r1")
 	g.releases("r2")
-	g.want("an upgrade", g.turns(backend.Shared), "u1 writes")
+	g.want("an upgrade", g.handed(), "u1 writes")
 	g.want("an upgrade", g.asksFor("u1 writes", true, upgrade), yes)
 	g.want("a downgrade", g.does("share($1, $2, 60000000, false)", "u1 writes"), "held")
 	g.releases("u1")
-	g.want("behind a downgrade", g.turns(backend.Shared), "u2")
+	g.want("behind a downgrade", g.handed(), "u2")
 	g.want("u2", g.asksFor("u2", true, up), yes)
 	g.want("r3, behind a writer", g.asksFor("r3", true, reads), "")
 	upgrade.From = "u2"
 	g.want("an upgrade", g.asksFor("u2 writes", true, upgrade), "")
 	g.releases("u2")
-	g.want("an upgrade of nothing", g.turns(backend.Shared), "u2 writes")
+	g.want("an upgrade of nothing", g.handed(), "")
 	g.want("an upgrade of nothing", g.asksFor("u2 writes", true, upgrade), "gone")
 	g.releases("u1 writes")
-	g.want("w2", g.turns(backend.Shared), "w2")
+	g.want("w2", g.handed(), "w2")
 }
 
 // Two transactions that grant at the same time give different permits: the second one waits for the first.
@@ -408,103 +423,6 @@ func testPermitWhoseAnswerIsLost(t *testing.T, s *pgtest.Server) {
 	})
 }
 
-// A waiter that has died costs those behind it what a dead waiter for a lock costs, also if it wants all permits and
-// its clock was ahead.
-func testDeadWaiterForPermits(t *testing.T, s *pgtest.Server) {
-	g := group{t, pool(t, s.URL("postgres")), "dead permits"}
-	g.want("a", g.asks("a", false, 3, 1), "{0}")
-	g.want("a dead one, which wants all", g.asks("dead", true, 3, 3), "")
-	g.want("b", g.asks("b", true, 3, 1), "")
-	g.releases("a")
-	g.want("b, as long as the dead one counts", g.asks("b", true, 3, 1), "")
-	for _, shift := range []string{"-3 seconds", "1 hour"} {
-		run(t, g.pool, "UPDATE locker.waiters SET seen = clock_timestamp() + $1::text::interval WHERE ticket = 'dead'", shift)
-		g.want("those who have their turn, "+shift, g.turns(backend.Permit), "b")
-	}
-	g.want("b", g.asks("b", true, 3, 1), "{0}")
-	g.want("a newcomer", g.asks("newcomer", false, 3, 1), "{1}")
-}
-
-// A step tells 64 waiters at most that they have their turn, and each that takes what it wants tells the next one.
-func testManyWaitersAreTold(t *testing.T, s *pgtest.Server) {
-	g := group{t, pool(t, s.URL("postgres")), "many"}
-	listening, err := g.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listening.Release()
-	_, err = listening.Exec(t.Context(), "LISTEN nobody")
-	must(t, "LISTEN", err)
-	told := func(what string, want ...int) {
-		t.Helper()
-		_, err := g.pool.Exec(t.Context(), "NOTIFY nobody, 'last'")
-		must(t, "NOTIFY", err)
-		var got []int
-		for {
-			n, err := listening.Conn().WaitForNotification(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n.Payload == "last" {
-				break
-			}
-			if i, ok := strings.CutPrefix(n.Payload, "many "); ok {
-				ticket, _ := strconv.Atoi(i)
-				got = append(got, ticket)
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: told %v, want %v", what, got, want)
-		}
-	}
-	empty := func() {
-		for _, table := range []string{"waiters", "entries"} {
-			run(t, g.pool, "DELETE FROM locker."+table+" WHERE name = 'many'")
-		}
-	}
-	var first []int
-	for i := range 64 {
-		first = append(first, i)
-	}
-	for _, want := range []backend.Group{{N: 70, Weight: 1}, {Kind: backend.Shared}} {
-		all := backend.Group{N: 70, Weight: 70}
-		if want.Kind != backend.Permit {
-			all = backend.Group{Kind: backend.Exclusive}
-		}
-		g.asksFor("all", false, all)
-		for i := range 66 {
-			g.asksFor(fmt.Sprint("many ", i), true, want)
-		}
-		told("while all is held")
-		g.releases("all")
-		told("when all is free", first...)
-		for i := range 3 {
-			if g.asksFor(fmt.Sprint("many ", i), true, want) == "" {
-				t.Errorf("waiter %d gets nothing", i)
-			}
-			if i < 2 {
-				told("when one has left", 64+i)
-			} else {
-				told("when there is no other")
-			}
-		}
-		empty()
-		for ends, end := range map[string]func(){
-			"asks once more": func() { g.asksFor("all", false, all) },
-			"is swept":       func() { run(t, g.pool, "SELECT locker.sweep('1 hour')") },
-		} {
-			g.asksFor("all", false, all)
-			for i := range 2 {
-				g.asksFor(fmt.Sprint("many ", i), true, want)
-			}
-			run(t, g.pool, "UPDATE locker.entries SET expires = clock_timestamp() - interval '2 hours' WHERE name = 'many'")
-			end()
-			told("when an owner whose time is over "+ends, 0, 1)
-			empty()
-		}
-	}
-}
-
 // A waiter for permits looks for its turn only if it may have one.
 func testWaitersWithoutATurnAreCheap(t *testing.T, s *pgtest.Server) {
 	g := group{t, pool(t, s.URL("postgres")), "no turn"}
@@ -521,7 +439,7 @@ func testWaitersWithoutATurnAreCheap(t *testing.T, s *pgtest.Server) {
 		must(t, "acquire_entry", err)
 		var calls int
 		must(t, "count", tx.QueryRow(t.Context(), "SELECT coalesce(sum(calls), 0)::int FROM pg_stat_xact_user_functions "+
-			"WHERE schemaname = 'locker' AND funcname = 'turns'").Scan(&calls))
+			"WHERE schemaname = 'locker' AND funcname = 'hand_on'").Scan(&calls))
 		if (calls > 0) != want {
 			t.Errorf("%s: got %d looks for those who have their turn, want some: %t", what, calls, want)
 		}

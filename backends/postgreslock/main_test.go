@@ -92,6 +92,9 @@ func texts(t testing.TB, p *pgxpool.Pool, sql string, args ...any) (all []string
 		}
 		all = append(all, s)
 	}
+	if err := rows.Err(); err != nil {
+		t.Errorf("%s: %v", sql, err)
+	}
 	return all
 }
 

@@ -16,6 +16,7 @@ CREATE TABLE @schema@.entries (
 	fence bigint NOT NULL,
 	since timestamptz NOT NULL,
 	expires timestamptz NOT NULL,
+	handed int NOT NULL, -- 0: its owner knows of it; else see hand_on
 	PRIMARY KEY (name, token)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
@@ -23,8 +24,9 @@ CREATE TABLE @schema@.entries (
 CREATE INDEX entries_few ON @schema@.entries (name) WHERE kind > 1;
 
 -- What a waiter wants of a group; kind is null if it wants a lock. Upgrades have negative places, because they come
--- before all others, and name the owner of what is upgraded.
-ALTER TABLE @schema@.waiters ADD kind int, ADD n int, ADD weight int, ADD upgrades text, ADD label text;
+-- before all others, and name the owner of what is upgraded. The token is that of the waiter's last request, or null if
+-- it was undone.
+ALTER TABLE @schema@.waiters ADD kind int, ADD n int, ADD weight int, ADD upgrades text, ADD token text, ADD label text;
 
 CREATE FUNCTION @schema@.excludes(a int, b int) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT a + b > 3';
 
@@ -78,58 +80,84 @@ BEGIN
 	RETURN CASE WHEN @schema@.fits(a_name, a_kind, a_from) THEN '{}'::int[] END;
 END $$;
 
--- turns returns the first waiters that have their turn, 64 at most, and the numbers for each: there is room for all
--- that they want, beside what those before them want. Permits are for the waiters up to the first for which there is no
--- room, and locks for those that no waiter before them excludes.
-CREATE FUNCTION @schema@.turns(a_name bytea, a_kind int, OUT ticket text, OUT channel text, OUT numbers int[])
-RETURNS SETOF record LANGUAGE plpgsql AS $$
+-- hand_on grants to waiters what they want, and notifies them: permits to the first ones, up to the first for which
+-- there is no room, and locks to those that no waiter before them excludes. It looks at 64 waiters, and the last one
+-- that it serves hands on to those behind them (handed = 2).
+--
+-- Each claims its entry with its next request, which changes that row and needs no advisory lock. So claims do not wait
+-- for each other's commits. An entry that nobody claims, because the waiter has died, ends when that would have been
+-- passed over in the queue. A waiter that would have less than a second for the claim is only told that it has its
+-- turn, and so is one whose last token was undone.
+--
+-- a_lived says that the group was not empty before this step, or that nobody has a lock of one of its places. If that
+-- is not known, nothing is granted in an empty group: waiters are told, and their requests look.
+CREATE FUNCTION @schema@.hand_on(a_name bytea, a_kind int, a_lived boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
+	w @schema@.waiters;
 	t timestamptz := clock_timestamp();
-	top int; -- the kind of the lock that excludes most
+	top int := 0; -- the kind of the lock that excludes most
+	ahead int := 0; -- the same of the locks that w and those before it want
+	before int; -- the same without w
+	numbers int[];
+	free int[];
+	below int := 0; -- the limit of free
+	looked int := 0;
+	waits boolean := false; -- one was only told
+	last text; -- the token of the last one that was served
+	fence bigint;
 BEGIN
-	IF a_kind = 0 THEN
-		RETURN QUERY WITH front AS (
-			SELECT w.*, (sum(w.weight) OVER (ORDER BY w.place))::int AS upto FROM (
-				SELECT * FROM @schema@.waiters v WHERE v.name = a_name AND @schema@.present(v.seen, t)
-				ORDER BY v.place LIMIT 64
-			) w
-		), queue AS (
-			SELECT f.*, v.free, bool_and(coalesce(v.free[f.upto] < f.n, false)) OVER (ORDER BY f.place) AS turn
-			FROM front f, @schema@.vacant(a_name, (SELECT max(n) FROM front), (SELECT max(upto) FROM front)) v(free)
-		)
-		SELECT q.ticket, q.channel, q.free[q.upto - q.weight + 1 : q.upto] FROM queue q WHERE q.turn ORDER BY q.place;
+	IF NOT EXISTS (SELECT FROM @schema@.waiters v WHERE v.name = a_name) THEN
 		RETURN;
 	END IF;
-	SELECT coalesce(max(e.kind), 0) INTO top FROM @schema@.entries e WHERE e.name = a_name AND e.kind > 1;
-	RETURN QUERY WITH front AS (
-		SELECT w.*, coalesce(max(w.kind) OVER (
-			ORDER BY w.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
-		FROM (
-			SELECT * FROM @schema@.waiters v WHERE v.name = a_name AND @schema@.present(v.seen, t)
-				AND (v.kind = 3 OR NOT @schema@.excludes(top, v.kind))
-			ORDER BY v.place LIMIT 64
-		) w
-	)
-	SELECT f.ticket, f.channel, '{}'::int[] FROM front f
-	WHERE NOT @schema@.excludes(f.before, f.kind) AND (
-		f.kind < 3 OR @schema@.fits(a_name, 3, f.upgrades) OR
-		f.upgrades <> '' AND NOT @schema@.may_upgrade(a_name, f.upgrades)
-	) ORDER BY f.place;
-END $$;
-
--- call_up notifies the waiters that have their turn. If a_all is false, one of them has left the queue, and the others
--- know: except for the last that turns returns, if that has no room for more.
-CREATE FUNCTION @schema@.call_up(a_name bytea, a_kind int, a_all boolean) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-	IF a_all OR 64 = (
-		SELECT count(*) FROM (SELECT FROM @schema@.waiters w WHERE w.name = a_name LIMIT 64) f
-	) THEN
-		PERFORM pg_notify(u.channel, u.ticket)
-		FROM @schema@.turns(a_name, a_kind) WITH ORDINALITY u(ticket, channel, numbers, i) WHERE a_all OR u.i = 64;
+	PERFORM @schema@.expire(a_name);
+	IF a_kind > 0 THEN
+		SELECT coalesce(max(e.kind), 0) INTO top FROM @schema@.entries e WHERE e.name = a_name AND e.kind > 1;
+	END IF;
+	a_lived := a_lived OR EXISTS (SELECT FROM @schema@.entries e WHERE e.name = a_name);
+	FOR w IN
+		SELECT * FROM @schema@.waiters v WHERE v.name = a_name AND @schema@.present(v.seen, t)
+			AND (a_kind = 0 OR v.kind = 3 OR NOT @schema@.excludes(top, v.kind))
+		ORDER BY v.place LIMIT 64
+	LOOP
+		looked := looked + 1;
+		IF a_kind = 0 THEN
+			IF w.n <> below THEN
+				EXIT WHEN waits; -- what that is to have counts as free here
+				below := w.n;
+				free := @schema@.vacant(a_name, below, below);
+			END IF;
+			EXIT WHEN cardinality(free) >= w.weight IS NOT TRUE;
+			numbers := free[:w.weight];
+			free := free[w.weight + 1:];
+		ELSE
+			numbers := '{}';
+			before := ahead;
+			ahead := greatest(ahead, w.kind);
+			CONTINUE WHEN @schema@.excludes(before, w.kind) OR w.kind = 3 AND NOT @schema@.fits(a_name, 3, w.upgrades)
+				AND (w.upgrades = '' OR @schema@.may_upgrade(a_name, w.upgrades));
+		END IF;
+		PERFORM pg_notify(w.channel, w.ticket);
+		IF a_lived AND w.token IS NOT NULL AND w.seen > t - interval '2 seconds'
+			AND (w.upgrades = '' OR @schema@.may_upgrade(a_name, w.upgrades))
+		THEN
+			DELETE FROM @schema@.waiters v WHERE v.name = a_name AND v.place = w.place;
+			fence := @schema@.next_fence();
+			INSERT INTO @schema@.entries VALUES (
+				a_name, w.token, w.kind, numbers, true, w.label, fence, t, least(w.seen, t) + interval '3 seconds', 1);
+			last := w.token;
+			IF fence / 128 % 1000 = 0 THEN
+				PERFORM @schema@.sweep(interval '1 minute');
+			END IF;
+		ELSE
+			waits := true;
+		END IF;
+	END LOOP;
+	IF looked = 64 AND last IS NOT NULL THEN
+		UPDATE @schema@.entries e SET handed = 2 WHERE e.name = a_name AND e.token = last;
 	END IF;
 END $$;
 
--- tell notifies whoever has the turn.
+-- tell hands on, or notifies the waiter for a lock whose turn it is.
 CREATE OR REPLACE FUNCTION @schema@.tell(a_name bytea) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	w @schema@.waiters;
@@ -137,8 +165,7 @@ BEGIN
 	SELECT * INTO w FROM @schema@.waiters v
 	WHERE v.name = a_name AND @schema@.present(v.seen, clock_timestamp()) ORDER BY v.place LIMIT 1;
 	IF w.kind IS NOT NULL THEN
-		PERFORM @schema@.expire(a_name);
-		PERFORM @schema@.call_up(a_name, w.kind, true);
+		PERFORM @schema@.hand_on(a_name, w.kind, false);
 	ELSIF w.name IS NOT NULL THEN
 		PERFORM pg_notify(w.channel, w.ticket);
 	END IF;
@@ -164,18 +191,28 @@ DECLARE
 	t timestamptz;
 BEGIN
 	PERFORM @schema@.suit(a_version);
-	PERFORM @schema@.enter(a_name);
-	IF EXISTS (SELECT FROM @schema@.undone u WHERE u.token = a_token) THEN
-		RAISE EXCEPTION 'the attempt was undone before it arrived' USING ERRCODE = 'LKUND';
-	END IF;
-	SELECT * INTO e FROM @schema@.entries k WHERE k.name = a_name AND k.token = a_token;
-	t := clock_timestamp();
-	IF e.name IS NOT NULL THEN -- the same request once more
-		IF e.owned AND @schema@.extend(a_name, a_token, a_ttl) = 'held' THEN
-			fence := e.fence;
-			numbers := e.numbers;
-			RETURN;
+	FOR entered IN 0 .. 1 LOOP
+		IF entered = 1 THEN
+			PERFORM @schema@.enter(a_name);
 		END IF;
+		IF EXISTS (SELECT FROM @schema@.undone u WHERE u.token = a_token) THEN
+			RAISE EXCEPTION 'the attempt was undone before it arrived' USING ERRCODE = 'LKUND';
+		END IF;
+		SELECT * INTO e FROM @schema@.entries k WHERE k.name = a_name AND k.token = a_token;
+		-- A claim, or the same request once more. It must not have the row while it waits for the advisory lock.
+		IF FOUND AND e.owned AND (entered = 1 OR e.handed < 2) THEN
+			IF @schema@.extend(a_name, a_token, a_ttl) = 'held' THEN
+				fence := e.fence;
+				numbers := e.numbers;
+				IF e.handed = 2 THEN
+					PERFORM @schema@.hand_on(a_name, a_kind, true);
+				END IF;
+				RETURN;
+			END IF;
+		END IF;
+	END LOOP;
+	t := clock_timestamp();
+	IF e.name IS NOT NULL THEN
 		freed := @schema@.expire(a_name);
 	END IF;
 	IF a_ticket <> '' THEN
@@ -207,28 +244,27 @@ BEGIN
 		END IF;
 	END IF;
 	IF numbers IS NULL AND a_ticket <> '' THEN
-		IF mine IS NOT NULL THEN
-			UPDATE @schema@.waiters w SET seen = t, channel = a_channel WHERE w.name = a_name AND w.place = mine;
-		ELSE
+		IF mine IS NULL THEN
 			DELETE FROM @schema@.waiters w WHERE w.name = a_name AND w.seen < t - interval '1 minute';
-			INSERT INTO @schema@.waiters (name, place, ticket, channel, seen, kind, n, weight, upgrades, label)
+			INSERT INTO @schema@.waiters (name, place, ticket, channel, seen, kind, n, weight, upgrades, token, label)
 			OVERRIDING SYSTEM VALUE
 			SELECT a_name, CASE WHEN a_from = '' THEN p.next ELSE -p.next END, a_ticket, a_channel, t,
-				a_kind, a_n, a_weight, a_from, a_label
-			FROM nextval(pg_get_serial_sequence('@schema@.waiters', 'place')::regclass) p(next)
-			RETURNING place INTO mine;
-		END IF;
-		-- Many look for a turn every second, so that is cheap for those who cannot have one.
-		IF a_kind = 0 AND ahead.name IS NOT NULL THEN
-			SELECT count(*), sum(f.weight) INTO before FROM (
-				SELECT w.weight FROM @schema@.waiters w
-				WHERE w.name = a_name AND w.place < mine AND @schema@.present(w.seen, t) LIMIT 64
-			) f;
-			IF before.count < 64 AND (EXISTS (SELECT FROM @schema@.entries k WHERE k.name = a_name AND k.expires <= t)
-				OR cardinality(@schema@.vacant(a_name, a_n, before.sum::int + a_weight)) >= before.sum + a_weight
-			) THEN
-				freed := @schema@.expire(a_name) OR freed;
-				SELECT u.numbers INTO numbers FROM @schema@.turns(a_name, a_kind) u WHERE u.ticket = a_ticket;
+				a_kind, a_n, a_weight, a_from, a_token, a_label
+			FROM nextval(pg_get_serial_sequence('@schema@.waiters', 'place')::regclass) p(next);
+		ELSE
+			UPDATE @schema@.waiters w SET seen = t, channel = a_channel, token = a_token
+			WHERE w.name = a_name AND w.place = mine;
+			-- Many look for a turn every second, so that is cheap for those who cannot have one.
+			IF a_kind = 0 AND ahead.name IS NOT NULL THEN
+				SELECT count(*), sum(f.weight) INTO before FROM (
+					SELECT w.weight FROM @schema@.waiters w
+					WHERE w.name = a_name AND w.place < mine AND @schema@.present(w.seen, t) LIMIT 64
+				) f;
+				IF before.count < 64 AND (EXISTS (SELECT FROM @schema@.entries k WHERE k.name = a_name AND k.expires <= t)
+					OR cardinality(@schema@.vacant(a_name, a_n, before.sum::int + a_weight)) >= before.sum + a_weight
+				) THEN
+					freed := true;
+				END IF;
 			END IF;
 		END IF;
 	END IF;
@@ -240,10 +276,16 @@ BEGIN
 		END IF;
 		t := clock_timestamp();
 		INSERT INTO @schema@.entries
-		VALUES (a_name, a_token, a_kind, numbers, true, a_label, fence, t, t + a_ttl * interval '1 microsecond');
+		VALUES (a_name, a_token, a_kind, numbers, true, a_label, fence, t, t + a_ttl * interval '1 microsecond', 0);
 	END IF;
 	IF freed OR fence IS NOT NULL AND mine IS NOT NULL THEN
-		PERFORM @schema@.call_up(a_name, a_kind, freed);
+		PERFORM @schema@.hand_on(a_name, a_kind, true);
+	END IF;
+	IF freed AND fence IS NULL THEN -- perhaps to this request
+		SELECT k.fence, k.numbers INTO fence, numbers FROM @schema@.entries k WHERE k.name = a_name AND k.token = a_token;
+		IF FOUND THEN
+			PERFORM @schema@.extend(a_name, a_token, a_ttl);
+		END IF;
 	END IF;
 	IF fence IS NOT NULL THEN
 		RETURN;
@@ -278,7 +320,8 @@ BEGIN
 			RETURN 'gone';
 		END IF;
 		UPDATE @schema@.entries k
-		SET expires = greatest(k.expires, clock_timestamp() + a_ttl * interval '1 microsecond')
+		SET handed = 0, expires = greatest(CASE k.handed WHEN 0 THEN k.expires END,
+			clock_timestamp() + a_ttl * interval '1 microsecond')
 		WHERE k.name = a_name AND k.token = a_token;
 		RETURN CASE WHEN a_asks AND EXISTS (
 			SELECT FROM @schema@.waiters w
@@ -330,13 +373,14 @@ BEGIN
 	WHERE e.name = a_name AND e.kind > 1 AND e.owned AND e.expires > clock_timestamp() AND e.token = ANY (ARRAY(
 		SELECT v.token FROM @schema@.entries v WHERE v.name = a_name AND v.token = a_token FOR UPDATE SKIP LOCKED));
 	IF FOUND THEN
-		PERFORM @schema@.tell(a_name);
+		PERFORM @schema@.hand_on(a_name, 1, true);
 	END IF;
 	RETURN @schema@.extend(a_name, a_token, a_ttl, a_asks);
 END $$;
 
--- free_entry is free for an entry.
-CREATE FUNCTION @schema@.free_entry(a_name bytea, a_token text, a_keep bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- free_entry is free for an entry. a_lived is that of hand_on.
+CREATE FUNCTION @schema@.free_entry(a_name bytea, a_token text, a_kind int, a_keep bigint, a_lived boolean)
+RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	IF a_keep = 0 THEN
 		DELETE FROM @schema@.entries e WHERE e.ctid = ANY (ARRAY(
@@ -347,7 +391,7 @@ BEGIN
 		SET owned = false, label = '', expires = clock_timestamp() + a_keep * interval '1 microsecond'
 		WHERE e.name = a_name AND e.token = a_token;
 	END IF;
-	PERFORM @schema@.tell(a_name);
+	PERFORM @schema@.hand_on(a_name, a_kind, a_lived);
 END $$;
 
 CREATE OR REPLACE FUNCTION @schema@.release(a_name bytea, a_token text, a_keep bigint)
@@ -364,7 +408,7 @@ BEGIN
 	SELECT * INTO e FROM @schema@.entries k WHERE k.name = a_name AND k.token = a_token AND k.owned;
 	IF e.name IS NOT NULL THEN
 		was := CASE WHEN e.expires > clock_timestamp() THEN 'held' ELSE 'gone' END;
-		PERFORM @schema@.free_entry(a_name, a_token, CASE was WHEN 'held' THEN a_keep ELSE 0 END);
+		PERFORM @schema@.free_entry(a_name, a_token, e.kind, CASE was WHEN 'held' THEN a_keep ELSE 0 END, was = 'held');
 		RETURN was;
 	END IF;
 	SELECT * INTO l FROM @schema@.locks k WHERE k.name = a_name;
@@ -375,6 +419,24 @@ BEGIN
 		PERFORM @schema@.free(a_name, 0);
 	END IF;
 	RETURN was;
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.undo(a_name bytea, a_token text, a_ticket text, a_late bigint)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM @schema@.enter(a_name);
+	IF a_ticket <> '' THEN
+		DELETE FROM @schema@.waiters w WHERE w.name = a_name AND w.ticket = a_ticket;
+	ELSE -- the waiter stays, and has another token when it asks again
+		UPDATE @schema@.waiters w SET token = NULL WHERE w.name = a_name AND w.token = a_token;
+	END IF;
+	IF a_late > 0 THEN
+		INSERT INTO @schema@.undone VALUES (a_token, clock_timestamp() + a_late * interval '1 microsecond')
+			ON CONFLICT DO NOTHING;
+	END IF;
+	IF @schema@.release(a_name, a_token, 0) = 'gone' THEN -- the next waiter may have the turn now
+		PERFORM @schema@.tell(a_name);
+	END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION @schema@.verify(a_name bytea, a_token text, a_fence bigint)
@@ -497,25 +559,26 @@ CREATE FUNCTION @schema@.force(
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	whose text;
+	k int;
 BEGIN
 	PERFORM @schema@.enter(a_name);
 	SELECT i.* INTO grouped, owners, fence, waiting FROM @schema@.inspect_all(a_name) i;
-	SELECT o.token INTO whose FROM (
-		SELECT k.token, k.expires FROM @schema@.locks k WHERE k.name = a_name UNION ALL
-		SELECT e.token, e.expires FROM @schema@.entries e WHERE e.name = a_name
+	SELECT o.token, o.kind INTO whose, k FROM (
+		SELECT l.token, l.expires, NULL::int AS kind FROM @schema@.locks l WHERE l.name = a_name UNION ALL
+		SELECT e.token, e.expires, e.kind FROM @schema@.entries e WHERE e.name = a_name
 	) o WHERE o.expires > clock_timestamp() AND starts_with(o.token, a_owner)
 		AND (a_owner <> '' OR json_array_length(owners) < 2)
 	ORDER BY o.expires LIMIT 1;
 	done := FOUND;
 	IF done AND grouped THEN
-		PERFORM @schema@.free_entry(a_name, whose, 0);
+		PERFORM @schema@.free_entry(a_name, whose, k, 0, true);
 	ELSIF done THEN
 		PERFORM @schema@.free(a_name, 0);
 	END IF;
 END $$;
 
 REVOKE EXECUTE ON FUNCTION @schema@.excludes, @schema@.expire, @schema@.vacant, @schema@.fits, @schema@.may_upgrade,
-	@schema@.take, @schema@.turns, @schema@.call_up, @schema@.acquire_entry, @schema@.share, @schema@.free_entry,
+	@schema@.take, @schema@.hand_on, @schema@.acquire_entry, @schema@.share, @schema@.free_entry,
 	@schema@.inspect_all, @schema@.list_groups, @schema@.force FROM PUBLIC;
 
 -- Whoever may do something with locks may do the same with groups. The grantee 0 is PUBLIC.
