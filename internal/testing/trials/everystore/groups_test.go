@@ -1,0 +1,135 @@
+package everystore
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/pgtest"
+	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/testserver"
+	"github.com/golocker/locker/rwlock"
+	"github.com/golocker/locker/semaphore"
+)
+
+// BenchmarkGroups is what an acquisition and its release cost where permits, readers and writers are one group: what is
+// free, what callers of four Clients contend for, who use it for a millisecond, all permits for one caller, one by one,
+// and a weight of all.
+func BenchmarkGroups(b *testing.B) {
+	for name, start := range map[string]func(b *testing.B) (url func(addr string) string, server string){
+		"Redis": func(b *testing.B) (func(string) string, string) {
+			return func(addr string) string { return "redis://" + addr }, redistest.Start(b).Addr()
+		},
+		"PostgreSQL": func(b *testing.B) (func(string) string, string) {
+			s := pgtest.Start(b, "fsync=on")
+			migrate(b, s.URL("postgres"))
+			return func(addr string) string {
+				return "postgres://postgres@" + addr + "/postgres?sslmode=disable&pool_max_conns=16"
+			}, s.Socket()
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			url, server := start(b)
+			var m groupMeter
+			clients := openClients(b, url(m.relay(b, server)), 4)
+			of := func(n, weight int) func(l locker.Locker) locker.Locker {
+				return func(l locker.Locker) locker.Locker { return semaphore.New(l, n).Weight(weight) }
+			}
+			writer := func(l locker.Locker) locker.Locker { return rwlock.New(l).Exclusive() }
+			for _, n := range []int{1, 3, 64, 65, 100, 1024} {
+				text := "n=" + strconv.Itoa(n)
+				b.Run("free/"+text, func(b *testing.B) { m.measure(b, clients, 1, of(n, 1)) })
+				b.Run("contended/"+text, func(b *testing.B) { m.measure(b, clients, n+n/4+16, of(n, 1)) })
+				b.Run("all/"+text, func(b *testing.B) { m.fill(b, semaphore.New(clients[0], n), n) })
+				b.Run("weight of all/"+text, func(b *testing.B) { m.measure(b, clients, 1, of(n, n)) })
+			}
+			b.Run("free/exclusive", func(b *testing.B) { m.measure(b, clients, 1, writer) })
+			b.Run("contended/exclusive", func(b *testing.B) { m.measure(b, clients, 20, writer) })
+		})
+	}
+}
+
+// groupMeter counts what clients send to a server, and what comes back.
+type groupMeter struct{ requests, bytes atomic.Int64 }
+
+// relay returns the address of a way to a server. What a client sends at once is one request.
+func (m *groupMeter) relay(b *testing.B, server string) (addr string) {
+	side := func(requests int64) testserver.Side {
+		return testserver.Side{Read: testserver.Chunks(), Decide: func(piece []byte) testserver.Action {
+			m.requests.Add(requests)
+			m.bytes.Add(int64(len(piece)))
+			return testserver.Pass
+		}}
+	}
+	return testserver.NewRelay(b, server, func() (there, back testserver.Side) { return side(1), side(0) }).Addr()
+}
+
+// measure lets callers of some Clients acquire and release what of says, each at least twice.
+func (m *groupMeter) measure(
+	b *testing.B, clients []locker.Locker, callers int, of func(l locker.Locker) locker.Locker,
+) {
+	each := max(2, b.N/callers)
+	var all sync.WaitGroup
+	var longest atomic.Int64
+	m.report(b, each*callers, func() {
+		for i := range callers {
+			all.Go(func() {
+				l := of(clients[i%len(clients)])
+				for range each {
+					began := time.Now()
+					lease, err := l.Lock(b.Context(), b.Name())
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					waited := int64(time.Since(began))
+					for most := longest.Load(); waited > most && !longest.CompareAndSwap(most, waited); {
+						most = longest.Load()
+					}
+					if callers > 1 {
+						<-time.After(time.Millisecond)
+					}
+					if err := lease.Unlock(b.Context()); err != nil {
+						b.Log(err) // the machine may be too busy for it
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+	b.ReportMetric(float64(longest.Load())/1e6, "longest-ms")
+}
+
+// fill lets one caller acquire all permits, one by one, and release them. An operation is one permit.
+func (m *groupMeter) fill(b *testing.B, l locker.Locker, n int) {
+	m.report(b, b.N, func() {
+		for done := 0; done < b.N; {
+			var leases []locker.Lease
+			for ; len(leases) < n && done < b.N; done++ {
+				lease, err := l.Lock(b.Context(), b.Name())
+				if err != nil {
+					b.Fatal(err)
+				}
+				leases = append(leases, lease)
+			}
+			for _, lease := range leases {
+				if err := lease.Unlock(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+// report says what each of so many acquisitions that do makes, with their releases, has cost.
+func (m *groupMeter) report(b *testing.B, acquisitions int, do func()) {
+	requests, bytes, cpu := m.requests.Load(), m.bytes.Load(), serverCPU(b)
+	do()
+	n := float64(acquisitions)
+	b.ReportMetric(float64(m.requests.Load()-requests)/n, "requests")
+	b.ReportMetric(float64(m.bytes.Load()-bytes)/n, "bytes")
+	b.ReportMetric(float64((serverCPU(b)-cpu).Microseconds())/n, "server-µs")
+}
