@@ -23,6 +23,7 @@ func budgets(p plan, native bool, rtt time.Duration, results map[string]*Result)
 	if rtt == 0 {
 		g.serverCPU()
 		g.others()
+		g.readers()
 	}
 	return g.list
 }
@@ -149,6 +150,16 @@ func (g *goals) shared() {
 	}
 	g.most(1, "×", "contended, 1 goroutine beside 64: wait p99, to its bound")(
 		g.results["contended-lone"].figure(lockerLocal, "first_of_bound"))
+}
+
+// readers are goals of an RWLock of processes, beside one in memory.
+func (g *goals) readers() {
+	r, me := g.results["readers"], "locker/rueidis"
+	g.least(0.77, "×", "300 readers beside 2 writers: acquisitions/s, to a sync.RWMutex")(
+		r.ratio(me, readersYardstick, "reads"))
+	g.least(0.86, "×", "2 writers beside 300 readers: acquisitions/s, to a sync.RWMutex")(
+		r.ratio(me, readersYardstick, "writes"))
+	g.most(0, "", "300 readers and 2 writers: a process beside another one's writer")(r.figure(me, "overlaps"))
 }
 
 func (g *goals) others() {

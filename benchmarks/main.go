@@ -18,7 +18,13 @@ import (
 	"time"
 )
 
-func main() { os.Exit(command()) }
+func main() {
+	if plan := os.Getenv(crewEnv); plan != "" {
+		crewHere(plan)
+		return
+	}
+	os.Exit(command())
+}
 
 // command returns the exit code.
 func command() int {

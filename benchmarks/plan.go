@@ -16,6 +16,7 @@ type plan struct {
 	Leases    int           `json:"leases"`
 	Held      time.Duration `json:"held"` // one visit
 	HeldTTL   time.Duration `json:"held_ttl"`
+	Readers   time.Duration `json:"readers"` // one visit, readers and writers
 }
 
 var (
@@ -25,6 +26,7 @@ var (
 		Contended: time.Second, Handover: 300 * time.Millisecond,
 		Quorum: 100 * time.Millisecond, Crowd: time.Second,
 		Leases: 10_000, Held: 1200 * time.Millisecond, HeldTTL: 3 * time.Second,
+		Readers: 3 * time.Second,
 	}
 	full = plan{
 		Rounds: 11, FewRounds: 7, Rare: 7,
@@ -32,6 +34,7 @@ var (
 		Contended: 3 * time.Second, Handover: 3 * time.Second,
 		Quorum: 500 * time.Millisecond, Crowd: 5 * time.Second,
 		Leases: 10_000, Held: 10 * time.Second, HeldTTL: 3 * time.Second,
+		Readers: time.Minute,
 	}
 	smoke = plan{
 		Rounds: 1, FewRounds: 1, Rare: 1,
@@ -39,6 +42,7 @@ var (
 		Contended: 20 * time.Millisecond, Handover: 20 * time.Millisecond,
 		Quorum: 5 * time.Millisecond, Crowd: 60 * time.Millisecond,
 		Leases: 200, Held: 200 * time.Millisecond, HeldTTL: 450 * time.Millisecond,
+		Readers: 60 * time.Millisecond,
 	}
 )
 
@@ -54,7 +58,7 @@ func scenarios(s *servers, p plan) []*Scenario {
 	}
 	list = append(list, contendedRedlock(s, p))
 	if s.network == nil {
-		list = append(list, serverCPU(s, p), leases(s, p))
+		list = append(list, serverCPU(s, p), leases(s, p), readersAndWriters(s, p))
 	}
 	return list
 }

@@ -14,7 +14,14 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
+// The test binary is also the program of the processes that read and write.
+func TestMain(m *testing.M) {
+	if plan := os.Getenv(crewEnv); plan != "" {
+		crewHere(plan)
+		return
+	}
+	goleak.VerifyTestMain(m, redistest.Lingering()...)
+}
 
 // TestSmoke runs everything as briefly as possible. It shows whether the benchmarks still work, and says nothing of
 // speed.
@@ -41,8 +48,10 @@ func TestSmoke(t *testing.T) {
 			if row.Err != "" {
 				t.Errorf("%s: %s: %s", result.Name, row.Name, row.Err)
 			}
-			if rate, ok := row.Median["rate"]; ok && rate == 0 {
-				starved = true
+			for _, rate := range []string{"rate", "reads", "writes"} {
+				if got, ok := row.Median[rate]; ok && got == 0 {
+					starved = true
+				}
 			}
 			if row.Median["overlaps"] > 0 && row.Name[:6] == "locker" {
 				t.Errorf("%s: %s: two clients had the lock at once", result.Name, row.Name)

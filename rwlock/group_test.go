@@ -274,6 +274,59 @@ func TestReadersThatReadForLongDoNotStall(t *testing.T) {
 	})
 }
 
+// A writer waits for those that read when it comes, and for nobody who comes later, although readers of each process
+// come all the time and read for long. Where the store answers that a writer waits, a process may not know of it for as
+// long as it does not ask.
+func TestWriterWaitsForNobodyWhoComesLater(t *testing.T) {
+	groups(t, func(w *world) {
+		const processes, reads, every, unasked = 10, 45 * time.Second, 50 * time.Millisecond, 50 * time.Millisecond
+		var late time.Duration
+		if !w.Tells {
+			late = unasked
+		}
+		var rws []*rwlock.RWLock
+		for range processes {
+			rws = append(rws, w.process())
+		}
+		var mu sync.Mutex
+		var came, served time.Time // the writer
+		var all sync.WaitGroup
+		start := time.Now()
+		for i := range int(3 * reads / every) {
+			all.Go(func() {
+				begun := time.Now()
+				lease := w.lock(rws[i%processes].Shared())
+				mu.Lock()
+				if !came.IsZero() && begun.After(came.Add(late)) && served.IsZero() {
+					w.Errorf("a reader that came %v after the writer reads before it", begun.Sub(came))
+				}
+				mu.Unlock()
+				time.Sleep(reads)
+				w.Unlock(lease)
+			})
+			time.Sleep(every)
+			if came.IsZero() && time.Since(start) > reads {
+				mu.Lock()
+				came = time.Now()
+				mu.Unlock()
+				all.Go(func() {
+					lease := w.lock(w.process().Exclusive())
+					mu.Lock()
+					served = time.Now()
+					took := served.Sub(came)
+					mu.Unlock()
+					if took > reads+late || took < reads-2*every {
+						w.Errorf("the writer waited for %v", took)
+					}
+					w.Unlock(lease)
+				})
+			}
+		}
+		all.Wait()
+		w.empty()
+	})
+}
+
 // An upgradeable holder keeps writers out, and others that want to be upgradeable. Readers come and go, also while some
 // of these wait.
 func TestReadersPassThoseThatWaitToBeUpgradeable(t *testing.T) {
