@@ -25,6 +25,7 @@ type Hold struct {
 	Extended     []Call        // successful ones
 	Verified     []Call        // the same
 
+	from   *Hold         // before it was made a shared one, or nil
 	last   *Entry        // the line with which it ends, or nil
 	told   time.Duration // when its loss should have been reported at the latest
 	lost   bool          // the store has said that the lock belongs to the lease no longer
@@ -210,6 +211,11 @@ func (h *Hold) note(p *process, e *Entry, at clock) (next *Hold) {
 	if share { // whatever comes of it, others may read from now on
 		h.Unlock = min(h.Unlock, asked)
 	}
+	// An earlier attempt may be answered after a renewal, and the first of them may have made it a shared one.
+	if from := h.from; from != nil && e.Event == audit.Extended && e.Kind == audit.Shared && asked < from.Unlock {
+		from.Unlock = asked
+		from.Extended = slices.DeleteFunc(from.Extended, func(c Call) bool { return c.Asked == h.Call })
+	}
 	switch {
 	case e.Event == audit.Extended && ok && share:
 		if p.whole(h.alive, e.Seq) { // or an earlier attempt may have succeeded
@@ -217,7 +223,9 @@ func (h *Hold) note(p *process, e *Entry, at clock) (next *Hold) {
 		}
 		h.endsAt(p, e.Seq)
 		h.last = e
-		return begin(e, at)
+		next = begin(e, at)
+		next.from = h
+		return next
 	case e.Event == audit.Extended && ok:
 		h.Extended, h.Until = append(h.Extended, Call{asked, answered}), until
 		h.ahead = answered - e.AnsweredMono

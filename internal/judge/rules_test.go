@@ -81,6 +81,11 @@ func TestRulesFindWhatIsWrong(t *testing.T) {
 		"a downgrade that was not answered": {Lines: []string{"0-2 a lock 7 until 20 kind exclusive",
 			"5-6 a share unknown until 30", "6-8 b lock 8 until 10 kind shared", "9-10 a extend until 50",
 			"11-12 b lock 9 until 30 kind exclusive"}, Rules: []string{"RW"}},
+		"a downgrade that is answered after a renewal": {Lines: []string{"0-2 a lock 7 until 20 kind exclusive",
+			"7-8 a share until 30", "5-9 a share until 30", "5-6 b lock 8 until 30 kind shared"}},
+		"a reader before a downgrade that is answered after a renewal": {Lines: []string{
+			"0-2 a lock 7 until 20 kind exclusive", "7-8 a share until 30", "5-9 a share until 30",
+			"3-4 b lock 8 until 30 kind shared"}, Rules: []string{"RW"}},
 		"readers of one place": {Lines: []string{"0-2 a lock 7 until 20 kind shared grant g",
 			"1-3 a lock 7 until 20 kind shared grant g", "4-5 a unlock", "6-8 b lock 8 until 30 kind exclusive"},
 			Rules: []string{"RW"}},
