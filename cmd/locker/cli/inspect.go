@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/core/label"
+	"github.com/golocker/locker/internal/core/placename"
 	"github.com/golocker/locker/rwlock"
 )
 
@@ -50,9 +51,9 @@ dead. Called again, it shows the same.
 Several locks, such as those that locker run acquires together, are inspected one after the other: each may have changed
 when the next one is shown.
 
-With --permits, inspect shows who has which of the permits, and how many wait. On stores where each permit is a lock, it
-shows these locks, and at the end the gate. The holder of the gate is the first of those that wait, and waits for all
-permits. Those that wait for the gate are the others.
+With --permits, inspect shows who has which of the permits, how many of so many are taken, and how many wait. On stores
+where each permit is a lock, it shows these locks, and at the end the gate. The holder of the gate is the first of those
+that wait, and waits for all permits. Those that wait for the gate are the others.
 
 With --shared, it shows who has the key of readers and writers, and how many wait. On stores where these are made of
 locks, the key has 64 slots, of which a reader holds one and a writer all, the gate, and the lock rwintent, for which
@@ -103,7 +104,22 @@ It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 					locks = append(locks, locksOf(l, key, permits)...)
 				}
 			}
-			return a.show(locks, func(key string) (inspect.Inspection, error) { return i.Inspect(cmd.Context(), key) }, shared)
+			use := make(map[string]*used)
+			err = a.show(locks, func(key string) (inspect.Inspection, error) {
+				seen, err := i.Inspect(cmd.Context(), key)
+				of, _ := partOf(inspect.Listed{Key: key})
+				if use[of] == nil {
+					use[of] = new(used)
+				}
+				use[of].add(key, seen, err)
+				return seen, err
+			}, shared)
+			for _, key := range all {
+				if u := use[key]; !a.json && permits > 0 && u != nil && u.err == nil {
+					fmt.Fprintf(a.stdout, "\n%q: %d of %d permits are taken, %d wait\n", key, u.taken, permits, u.waiting)
+				}
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringArrayVarP(&keys, "key", "k", nil, "the `name` of a lock; given several times, of several locks")
@@ -112,6 +128,29 @@ It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 	cmd.Flags().BoolVar(&shared, "exclusive", false, "the same as --shared")
 	_ = cmd.RegisterFlagCompletionFunc("key", cobra.NoFileCompletions)
 	return cmd
+}
+
+// used is how much of a key is taken, and how many wait for it.
+type used struct {
+	taken, waiting int
+	err            error
+}
+
+// add adds a lock that belongs to the key: a group, a permit, or a gate, which has who waits at the front.
+func (u *used) add(name string, i inspect.Inspection, err error) {
+	u.waiting += i.Waiting
+	u.err = errors.Join(u.err, err)
+	for _, h := range i.Holders {
+		u.taken += len(h.Permits)
+	}
+	_, what, _ := placename.Parse(name)
+	switch {
+	case i.State == inspect.Free || i.Holders != nil:
+	case what == "gate":
+		u.waiting++
+	default:
+		u.taken++
+	}
 }
 
 // show shows the state of each lock, which look returns, or only of those that are not free. If one is not known, it

@@ -152,8 +152,9 @@ func crowdedPostgres(t *testing.T, many int) crowded {
 	t.Cleanup(func() { _ = db.Close(context.WithoutCancel(t.Context())) })
 	_, err = postgreslock.Migrate(t.Context(), db)
 	require.NoError(t, err)
-	_, err = db.Exec(t.Context(), `INSERT INTO locker.locks SELECT convert_to('lock:many' || to_char(i, 'FM0000000'), 'UTF8'),
-		'token' || i, 'web-7:4211', i + 1, now(), now() + interval '1 day' FROM generate_series(0, $1 - 1) i`, many)
+	_, err = db.Exec(t.Context(), `INSERT INTO locker.locks
+		SELECT convert_to('lock:many' || to_char(i, 'FM0000000'), 'UTF8'), 'token' || i, 'web-7:4211', i + 1, now(),
+		now() + interval '1 day' FROM generate_series(0, $1 - 1) i`, many)
 	require.NoError(t, err)
 	for _, statement := range []string{"VACUUM ANALYZE locker.locks", "CREATE EXTENSION pg_stat_statements"} {
 		_, err = db.Exec(t.Context(), statement)

@@ -17,8 +17,12 @@ import (
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/natstest"
+	"github.com/golocker/locker/internal/testing/pgtest"
+	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/rwlock"
+	"github.com/golocker/locker/semaphore"
 )
 
 // What is held is listed as what it is, whatever its kind, and found by the key that programs know.
@@ -81,6 +85,53 @@ func TestLsShowsWhoHasWhat(t *testing.T) {
 			assert.Equal(t, "held", kinds["lock"].State)
 			assert.Equal(t, "checkout", kinds["permit"].Of)
 			assert.Contains(t, kinds[store.kind].Key, "{checkout}#rw")
+		})
+	}
+}
+
+// How many of the permits are taken, and how many wait, is shown on each store, whether they are a group or locks.
+func TestInspectSaysHowManyPermitsAreTaken(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(t *testing.T) (url string){
+		"redis": func(t *testing.T) string { _, url := server(t); return url },
+		"redlock": func(t *testing.T) string {
+			return "redlock://" + redistest.Start(t).Addr() + "," + redistest.Start(t).Addr() + "," + redistest.Start(t).Addr()
+		},
+		"files": func(t *testing.T) string { return "file:" + t.TempDir() },
+		"nats":  func(t *testing.T) string { return natstest.Start(t).URL() },
+		"postgres": func(t *testing.T) string {
+			url := pgtest.Start(t).URL("postgres")
+			code, _, stderr := call([]string{"LOCKER_URL=" + url}, "migrate")
+			require.Zero(t, code, stderr)
+			return url
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := start(t)
+			shown := func(key string, permits string) string {
+				_, out, _ := callAgain([]string{"LOCKER_URL=" + url}, "inspect", key, "--permits", permits)
+				return out
+			}
+			l, err := config.Open(t.Context(), url)
+			require.NoError(t, err)
+			_, err = semaphore.New(l, 5).Weight(3).TryLock(t.Context(), "some", locker.TTL(time.Minute))
+			require.NoError(t, err)
+			assert.Contains(t, shown("some", "5"), `"some": 3 of 5 permits are taken, 0 wait`)
+			_, err = semaphore.New(l, 2).Weight(2).TryLock(t.Context(), "all", locker.TTL(time.Minute))
+			require.NoError(t, err)
+			ctx, leave := context.WithCancel(t.Context())
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				_, _ = semaphore.New(l, 2).Lock(ctx, "all")
+			}()
+			eventually(t, "one waits", func() bool {
+				return strings.Contains(shown("all", "2"), `"all": 2 of 2 permits are taken, 1 wait`)
+			})
+			leave()
+			<-over
+			require.NoError(t, l.Close())
 		})
 	}
 }

@@ -82,7 +82,8 @@ var all = []trial{
 }
 
 // needs has what trials need beside Redis and PostgreSQL, by their names.
-var needs = map[string][]string{"records": {"node", "mariadb"}, "transfers": {"node", "mariadb"}}
+var needs = map[string][]string{"records": {"node", "mariadb"}, "transfers": {"node", "mariadb"},
+	"lists": {"node", "mariadb"}}
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {

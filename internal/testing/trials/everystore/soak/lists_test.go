@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,9 +14,13 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/core/placename"
+	"github.com/golocker/locker/internal/core/tick"
 	"github.com/golocker/locker/internal/testing/testserver"
 	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/rwlock"
+	"github.com/golocker/locker/semaphore"
 )
 
 // listsEnv is how long lists are tried on each store, such as 3m. Without it, one store is, for seconds.
@@ -27,6 +32,9 @@ func TestLists(t *testing.T) {
 	g := newGoal(t, listsEnv, goal{time: 4 * time.Second})
 	onStores(t, 1, g.all, func(tr *trial) {
 		if tr.forgets { // then locks are missing whose holders rely on them
+			return
+		}
+		if tr.store.Mishaps != nil { // one reply in 25 is late, and a list of so many records never ends between two faults
 			return
 		}
 		locks, _ := tr.connect()
@@ -57,7 +65,7 @@ func TestLists(t *testing.T) {
 		if w.listings == w.failed || w.held == 0 || w.free == 0 {
 			tr.Error("no list was judged")
 		}
-	}, deployment.Files)
+	}, deployment.Records...)
 }
 
 // connect returns a Client of this process, and its ways to the servers.
@@ -86,7 +94,27 @@ type watchman struct {
 // watched is how many locks a watchman has: more than a page of each store.
 const watched = 130
 
-func watchedKey(i int) string { return fmt.Sprint("watched", i) }
+// watchedKey is the name of a lock, a tick, or a key of permits or of readers and writers.
+func watchedKey(i int) string {
+	name := fmt.Sprint("watched", i)
+	if i%10 == 1 {
+		return tick.Name(name, time.UnixMilli(int64(i)*1000))
+	}
+	return name
+}
+
+// kindOf returns what takes a watched key, and tells of it.
+func kindOf(l locker.Locker, i int) (from locker.Locker, name string) {
+	switch i % 10 {
+	case 1:
+		return l, "tick"
+	case 2:
+		return semaphore.New(l, 3), "permit"
+	case 3:
+		return rwlock.New(l).Shared(), "reader"
+	}
+	return l, "lock"
+}
 
 // turn takes and releases some locks, lists them, and compares.
 func (w *watchman) turn(ctx context.Context, j *judge) {
@@ -104,7 +132,7 @@ func (w *watchman) turn(ctx context.Context, j *judge) {
 	}
 	call, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	began, shown, all := now(), map[string]string{}, map[string]bool{}
+	began, shown, all := now(), map[string][]string{}, map[string]bool{}
 	w.listings++
 	for l, err := range lister.List(call, "") {
 		if err != nil {
@@ -112,22 +140,31 @@ func (w *watchman) turn(ctx context.Context, j *judge) {
 			return
 		}
 		all[l.Key] = true
-		if l.State == inspect.Held {
-			shown[l.Key] = l.Owner
+		key := l.Key
+		if of, _, ok := placename.Parse(key); ok {
+			key = of
+		}
+		for _, h := range append(l.Holders, l.Inspection) {
+			if h.State == inspect.Held {
+				shown[key] = append(shown[key], h.Owner)
+			}
 		}
 	}
 	j.lists(listing{began, now(), all})
 	for i, o := range w.own {
-		owner, is := shown[watchedKey(i)]
+		owners := shown[watchedKey(i)]
+		_, kind := kindOf(w.locks, i)
 		switch {
 		case o.lease != nil && o.lease.Err() == nil && time.Now().Before(o.lease.Until()):
-			if w.held++; !is || !strings.HasPrefix(o.lease.Token(), owner) {
-				w.wrong(fmt.Sprintf("%s was held all the time, and the list of %d shows %t, %q", watchedKey(i), len(all), is,
-					owner))
+			w.held++
+			if !slices.ContainsFunc(owners, func(owner string) bool { return strings.HasPrefix(o.lease.Token(), owner) }) {
+				w.wrong(fmt.Sprintf("%s, a %s, was held all the time, and the list of %d shows %q", watchedKey(i), kind,
+					len(all), owners))
 			}
 		case o.free:
-			if w.free++; is {
-				w.wrong(fmt.Sprintf("%s was free all the time, and the list shows it as that of %s", watchedKey(i), owner))
+			if w.free++; len(owners) > 0 {
+				w.wrong(fmt.Sprintf("%s, a %s, was free all the time, and the list shows it as that of %q", watchedKey(i), kind,
+					owners))
 			}
 		}
 	}
@@ -142,8 +179,13 @@ func (w *watchman) change(ctx context.Context, i int) {
 		o.lease, o.free = nil, lease.Unlock(call) == nil
 		return
 	}
-	o.free = false // an attempt that fails may have taken it
-	if lease, err := w.locks.TryLock(call, watchedKey(i), locker.TTL(10*time.Second)); err == nil {
+	o.free = false                                    // an attempt that fails may have taken it
+	if job, at, ok := tick.Parse(watchedKey(i)); ok { // as package once does, but to be released at once
+		until := time.Now().Add(time.Hour)
+		call = tick.With(call, &tick.Tick{Job: job, At: at, Until: until, Drop: until, Now: time.Now})
+	}
+	from, _ := kindOf(w.locks, i)
+	if lease, err := from.TryLock(call, watchedKey(i), locker.TTL(10*time.Second)); err == nil {
 		o.lease = lease
 	}
 }
@@ -174,8 +216,18 @@ func TestBrokenListsAreFound(t *testing.T) {
 		spoil func(n int, l *inspect.Listed) bool
 		found string
 	}{
-		"sound":                {func(int, *inspect.Listed) bool { return true }, ""},
-		"one lock is left out": {func(n int, _ *inspect.Listed) bool { return n != 50 }, "was held all the time"},
+		"sound":                   {func(int, *inspect.Listed) bool { return true }, ""},
+		"one lock is left out":    {func(n int, _ *inspect.Listed) bool { return n != 50 }, "was held all the time"},
+		"the second page is lost": {func(n int, _ *inspect.Listed) bool { return n < 100 }, "was held all the time"},
+		"permits are left out": {func(_ int, l *inspect.Listed) bool {
+			return !strings.HasSuffix(l.Key, "#permits")
+		}, "a permit, was held all the time"},
+		"readers are left out": {func(_ int, l *inspect.Listed) bool {
+			return l.Kind == ""
+		}, "a reader, was held all the time"},
+		"ticks are left out": {func(_ int, l *inspect.Listed) bool {
+			return !strings.Contains(l.Key, "@")
+		}, "a tick, was held all the time"},
 		"the owner is another one": {func(_ int, l *inspect.Listed) bool {
 			l.Owner += "x"
 			return true
@@ -185,7 +237,13 @@ func TestBrokenListsAreFound(t *testing.T) {
 				l.Key = watchedKey(0)
 			}
 			return true
-		}, "was free all the time"},
+		}, "a lock, was free all the time"},
+		"a free permit is shown": {func(n int, l *inspect.Listed) bool {
+			if n == 0 {
+				l.Key = "{" + watchedKey(2) + "}#permits"
+			}
+			return true
+		}, "a permit, was free all the time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var found []string
@@ -196,11 +254,16 @@ func TestBrokenListsAreFound(t *testing.T) {
 			for i := range watched {
 				w.change(t.Context(), i)
 			}
-			w.change(t.Context(), 0) // which is free now
+			for _, i := range []int{0, 2} { // which are free now
+				w.change(t.Context(), i)
+			}
 			w.listings = 1
 			for range 3 {
-				if w.turn(t.Context(), newJudge()); w.own[0].lease != nil {
-					w.change(t.Context(), 0)
+				w.turn(t.Context(), newJudge())
+				for _, i := range []int{0, 2} {
+					if w.own[i].lease != nil {
+						w.change(t.Context(), i)
+					}
 				}
 			}
 			all := strings.Join(found, "\n")
