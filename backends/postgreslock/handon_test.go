@@ -221,3 +221,87 @@ func testManyWaitersAreTold(t *testing.T, s *pgtest.Server) {
 		}
 	}
 }
+
+// A request that sweeps, as few do, hands on in its own group, too. Nobody gets what the request has taken.
+func testSweepsHandOnWhatIsFree(t *testing.T, _ *pgtest.Server) {
+	s := migrated(t) // all draw from the tokens of a server
+	for name, c := range map[string]struct{ a, c, x, first, second backend.Group }{
+		"sweep permits": {
+			backend.Group{N: 10, Weight: 4}, backend.Group{N: 10, Weight: 1}, backend.Group{N: 10, Weight: 5},
+			backend.Group{N: 10, Weight: 1}, backend.Group{N: 10, Weight: 1},
+		},
+		"sweep upgradeable": {
+			backend.Group{Kind: backend.Upgradeable}, backend.Group{Kind: backend.Shared}, backend.Group{Kind: backend.Shared},
+			backend.Group{Kind: backend.Upgradeable}, backend.Group{Kind: backend.Upgradeable},
+		},
+	} {
+		g := group{t, pool(t, s.URL("postgres")), name}
+		g.asksFor("a", false, c.a)
+		g.asksFor("c", false, c.c)
+		g.asksFor("x", false, c.x)
+		keeps := begin(t, s.URL("postgres"), pgx.ReadCommitted) // as one that InTx protects
+		_, err := keeps.Exec(t.Context(), "SELECT FROM locker.entries WHERE name = $1 AND token = 'x' FOR KEY SHARE",
+			[]byte(name))
+		must(t, "SELECT", err)
+		run(t, g.pool, "UPDATE locker.entries SET expires = clock_timestamp() - interval '2 minutes' "+
+			"WHERE name = $1 AND token = 'x'", []byte(name))
+		g.want("first", g.asksFor("first", true, c.first), "")
+		g.want("second", g.asksFor("second", true, c.second), "")
+		run(t, g.pool, "UPDATE locker.waiters SET seen = clock_timestamp() - interval '2.2 seconds' WHERE name = $1",
+			[]byte(name))
+		g.want("release", g.does("release($1, 'a', 0)"), "held")
+		g.want("who is told only", g.handed(), "")
+		must(t, "Commit", keeps.Commit(t.Context()))
+		run(t, g.pool, "UPDATE locker.waiters SET seen = clock_timestamp() WHERE name = $1", []byte(name))
+		run(t, g.pool, "SELECT setval('locker.fences', "+
+			"s.last_value + 128 * (999 - s.last_value / 128 % 1000)) FROM locker.fences s")
+		g.asksFor("first", true, c.first)
+		g.asksFor("second", true, c.second)
+		g.want("what was given to two", strings.Join(texts(t, g.pool, `SELECT unnest(numbers)::text FROM locker.entries
+			WHERE name = $1 GROUP BY 1 HAVING count(*) > 1 UNION ALL
+			SELECT 'upgradeable' FROM locker.entries WHERE name = $1 AND kind = 2 HAVING count(*) > 1`, []byte(name)), " "), "")
+	}
+}
+
+// A waiter that sees what is over hands on to those before it and to itself. If it is the last that a step serves, it
+// hands on to those behind it, too.
+func testWaiterHandsOnToItself(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "to itself"}
+	g.asks("all", false, 200, 200)
+	for i := range 70 {
+		g.asks(fmt.Sprintf("w%02d", i), true, 200, 1)
+	}
+	run(t, g.pool, "UPDATE locker.waiters SET seen = clock_timestamp() + '1 second' WHERE name = $1", []byte(g.name))
+	g.ages("all")
+	g.want("the 64th", g.asks("w63", true, 200, 1), "{63}")
+	g.want("those that wait", texts(t, g.pool, "SELECT count(*)::text FROM locker.waiters WHERE name = $1",
+		[]byte(g.name))[0], "0")
+}
+
+// A claim that comes when it is over does not keep its row while it waits for a step that has to do with the row.
+func testLateClaims(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "late claims"}
+	g.asks("a", false, 1, 1)
+	g.asks("w", true, 1, 1)
+	g.asks("behind", true, 1, 1)
+	g.releases("a")
+	g.want("who is served", g.handed(), "w")
+	g.ages("w")
+	step := begin(t, s.URL("postgres"), pgx.ReadCommitted)
+	_, err := step.Exec(t.Context(), "SELECT locker.enter($1)", []byte(g.name))
+	must(t, "enter", err)
+	claimed := make(chan error, 1)
+	go func() {
+		_, err := g.pool.Exec(t.Context(),
+			"SELECT locker.acquire_entry($1, 'w', '', 60000000, 'w', 'nobody', 3, 0, 1, 1, '', '{}')", []byte(g.name))
+		claimed <- err
+	}()
+	eventually(t, "the claim waits", func() bool {
+		return len(texts(t, g.pool, "SELECT '' FROM pg_stat_activity WHERE wait_event = 'advisory' AND query LIKE $1",
+			"%acquire_entry%")) > 0
+	})
+	_, err = step.Exec(t.Context(), "SELECT locker.release($1, 'w', 0)", []byte(g.name))
+	must(t, "release", err)
+	must(t, "Commit", step.Commit(t.Context()))
+	must(t, "the claim", <-claimed)
+}

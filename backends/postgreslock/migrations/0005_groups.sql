@@ -105,6 +105,7 @@ DECLARE
 	waits boolean := false; -- one was only told
 	last text; -- the token of the last one that was served
 	fence bigint;
+	sweeps boolean := false;
 BEGIN
 	IF NOT EXISTS (SELECT FROM @schema@.waiters v WHERE v.name = a_name) THEN
 		RETURN;
@@ -145,15 +146,16 @@ BEGIN
 			INSERT INTO @schema@.entries VALUES (
 				a_name, w.token, w.kind, numbers, true, w.label, fence, t, least(w.seen, t) + interval '3 seconds', 1);
 			last := w.token;
-			IF fence / 128 % 1000 = 0 THEN
-				PERFORM @schema@.sweep(interval '1 minute');
-			END IF;
+			sweeps := sweeps OR fence / 128 % 1000 = 0;
 		ELSE
 			waits := true;
 		END IF;
 	END LOOP;
 	IF looked = 64 AND last IS NOT NULL THEN
 		UPDATE @schema@.entries e SET handed = 2 WHERE e.name = a_name AND e.token = last;
+	END IF;
+	IF sweeps THEN -- at the end, because that hands on, too, and perhaps in this group
+		PERFORM @schema@.sweep(interval '1 minute');
 	END IF;
 END $$;
 
@@ -200,7 +202,7 @@ BEGIN
 		END IF;
 		SELECT * INTO e FROM @schema@.entries k WHERE k.name = a_name AND k.token = a_token;
 		-- A claim, or the same request once more. It must not have the row while it waits for the advisory lock.
-		IF FOUND AND e.owned AND (entered = 1 OR e.handed < 2) THEN
+		IF FOUND AND e.owned AND (entered = 1 OR e.handed < 2 AND e.expires > clock_timestamp()) THEN
 			IF @schema@.extend(a_name, a_token, a_ttl) = 'held' THEN
 				fence := e.fence;
 				numbers := e.numbers;
@@ -271,20 +273,24 @@ BEGIN
 	IF numbers IS NOT NULL THEN
 		DELETE FROM @schema@.waiters w WHERE w.name = a_name AND w.place = mine;
 		fence := @schema@.next_fence();
-		IF fence / 128 % 1000 = 0 THEN
-			PERFORM @schema@.sweep(interval '1 minute');
-		END IF;
 		t := clock_timestamp();
 		INSERT INTO @schema@.entries
 		VALUES (a_name, a_token, a_kind, numbers, true, a_label, fence, t, t + a_ttl * interval '1 microsecond', 0);
+		IF fence / 128 % 1000 = 0 THEN -- now, because that hands on, too, and perhaps in this group
+			PERFORM @schema@.sweep(interval '1 minute');
+		END IF;
 	END IF;
 	IF freed OR fence IS NOT NULL AND mine IS NOT NULL THEN
 		PERFORM @schema@.hand_on(a_name, a_kind, true);
 	END IF;
 	IF freed AND fence IS NULL THEN -- perhaps to this request
-		SELECT k.fence, k.numbers INTO fence, numbers FROM @schema@.entries k WHERE k.name = a_name AND k.token = a_token;
-		IF FOUND THEN
-			PERFORM @schema@.extend(a_name, a_token, a_ttl);
+		SELECT * INTO e FROM @schema@.entries k WHERE k.name = a_name AND k.token = a_token;
+		IF FOUND AND @schema@.extend(a_name, a_token, a_ttl) = 'held' THEN
+			fence := e.fence;
+			numbers := e.numbers;
+			IF e.handed = 2 THEN
+				PERFORM @schema@.hand_on(a_name, a_kind, true);
+			END IF;
 		END IF;
 	END IF;
 	IF fence IS NOT NULL THEN
