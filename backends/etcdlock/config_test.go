@@ -20,6 +20,8 @@ import (
 	"github.com/golocker/locker/internal/testing/configtest"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/rwlock"
+	"github.com/golocker/locker/semaphore"
 )
 
 // secured is an etcd that wants a certificate and a password of its clients.
@@ -101,6 +103,7 @@ func TestSecured(t *testing.T) {
 	t.Parallel()
 	s := startSecured(t)
 	threeWays(t, s)
+	groupsOfAUser(t, s)
 	mistakesOfSecrets(t, s)
 	refusedWatch(t, s)
 	expiredToken(t, s)
@@ -122,6 +125,50 @@ func threeWays(t *testing.T, s *secured) {
 			"LOCKER_ETCD_TLS_CERT_FILE=" + s.cert, "LOCKER_ETCD_TLS_KEY_FILE=" + s.key,
 		},
 	}.SameLocks(t)
+}
+
+// Groups need no permission but that of the prefix, whatever is done with them.
+func groupsOfAUser(t *testing.T, s *secured) {
+	l, err := config.Open(t.Context(), s.url(url.UserPassword("alice", password), nil))
+	s.must(err)
+	defer func() { s.must(l.Close()) }()
+	examined, ok := locker.As[inspect.Inspector](l)
+	if !ok {
+		t.Fatal("the Locker shows nothing")
+	}
+	waits := func(n int) func() bool {
+		return func() bool {
+			i, err := examined.Inspect(t.Context(), "{config}#rw")
+			s.must(err)
+			return i.Waiting == n
+		}
+	}
+	rw, granted := rwlock.New(l), make(chan locker.Lease)
+	reads, up := lock(t, rw.Shared(), "config"), lock(t, rw.Upgradeable(), "config")
+	go func() {
+		lease, err := rwlock.Upgrade(t.Context(), up)
+		if err != nil {
+			t.Errorf("Upgrade while somebody reads: %v", err)
+		}
+		granted <- lease
+	}()
+	until(t, "the upgrade waits", waits(1))
+	unlock(t, reads)
+	written := <-granted
+	if written == nil {
+		return
+	}
+	go func() { granted <- lock(t, rw.Shared(), "config", locker.TTL(time.Minute)) }()
+	until(t, "a reader waits", waits(1))
+	lowered, err := rwlock.Downgrade(t.Context(), written)
+	s.must(err)
+	unlock(t, <-granted)
+	unlock(t, lowered)
+	up = lock(t, rw.Upgradeable(), "config")
+	written, err = rwlock.Upgrade(t.Context(), up)
+	s.must(err)
+	unlock(t, written)
+	unlock(t, lock(t, semaphore.New(l, 3).Weight(2), "permits", locker.MinHold(time.Second)))
 }
 
 // What is wrong is found when the configuration is opened, or else by the first request, and the error says what to do.

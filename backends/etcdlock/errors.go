@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
 )
 
 // advice says what to do about errors of etcd that no retry mends.
@@ -98,6 +99,9 @@ func heldBy(owner *mvccpb.KeyValue) error {
 	if owner.Lease == 0 {
 		return fmt.Errorf("%w: %.64q has no lease", locker.ErrForeignKey, owner.Key)
 	}
+	if isGrouped(owner) {
+		return fmt.Errorf("%w: %.64q is of a group of permits, or of readers and writers", locker.ErrForeignKey, owner.Key)
+	}
 	return &locker.HeldError{Label: labelOf(owner)}
 }
 
@@ -108,11 +112,11 @@ func labelOf(owner *mvccpb.KeyValue) string {
 	return string(owner.Value)
 }
 
-// notHeld returns the error for an entry that is gone, given the entries that its lock has instead. It is no
+// notHeld returns the error for an entry of req that is gone, given the entries that its lock has instead. It is no
 // NotHeldError with LostGone, which would leave open whether an earlier delivery of the same request has deleted the
 // entry: no transaction is sent twice; see undated.
-func notHeld(others []*mvccpb.KeyValue) error {
-	if len(others) > 0 {
+func notHeld(req backend.Request, others []*mvccpb.KeyValue) error {
+	if len(others) > 0 && req.Group == nil {
 		return &locker.NotHeldError{Reason: locker.LostTakenOver}
 	}
 	return locker.ErrNotHeld

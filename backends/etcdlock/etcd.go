@@ -29,7 +29,8 @@
 //
 // A lock has a directory of entries, as concurrency.Mutex of etcd's client has it, and "etcdctl lock": the entry that
 // was created first has the lock, and the others wait for it in their order. With Prefix("") and the key "backup",
-// locks exclude those of NewMutex(session, "backup"). The characters / and % of keys are written as %2F and %25.
+// locks exclude those of NewMutex(session, "backup"). The characters / and % of keys are written as %2F and %25. All
+// permits, or all readers and writers, of a key have a directory that nothing else can be in.
 package etcdlock
 
 import (
@@ -260,6 +261,9 @@ func free(dir string) clientv3.Cmp {
 
 // Acquire implements [backend.Backend]. It makes two round trips: one for the lease, and one for the entry.
 func (b *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
+	if req.Group != nil {
+		return b.acquireEntry(ctx, req)
+	}
 	grants, err := b.AcquireMany(ctx, []backend.Request{req}, backend.Choice{})
 	var about *locker.Error
 	if errors.As(err, &about) {
@@ -275,6 +279,7 @@ func (b *store) Acquire(ctx context.Context, req backend.Request) (backend.Grant
 func (b *store) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Tokens: true, CommonTokens: true, Blocks: true, Order: true, Labels: true, CountsTime: true,
+		Groups: true, Kinds: true,
 	}
 }
 
@@ -382,6 +387,24 @@ func (b *store) Extend(ctx context.Context, req backend.Request) error {
 		return err
 	}
 	defer h.endExtend()
+	if req.Group != nil && req.Group.Kind == backend.Shared {
+		if err := b.share(ctx, req, h); err != nil {
+			return err
+		}
+	}
+	if err := b.extendAs(ctx, req, h); err != nil {
+		return err
+	}
+	if req.Wanted != nil && req.Group != nil && req.Group.Kind != backend.Permit {
+		if is, err := b.isWanted(ctx, req); err == nil && is {
+			req.Wanted()
+		}
+	}
+	return nil
+}
+
+// extendAs is Extend of what h has.
+func (b *store) extendAs(ctx context.Context, req backend.Request, h *holding) error {
 	l := h.has()
 	if l != nil && l.left() <= req.TTL {
 		b.numbers.skip(l.id)
@@ -395,17 +418,26 @@ func (b *store) Extend(ctx context.Context, req backend.Request) error {
 	return b.extend(ctx, b.newMove(req, h))
 }
 
+// successor reads what there is in place of the entry of req: the entry that has the lock. In a group, others have
+// places beside it, and only what was kept of it says anything.
+func (b *store) successor(req backend.Request) clientv3.Op {
+	if req.Group != nil {
+		return clientv3.OpGet(keptName(b.dir(req.Key), req.Token))
+	}
+	return first(b.dir(req.Key))
+}
+
 // own reads the entry of req. The error matches locker.ErrNotHeld if it is gone, or released.
 func (b *store) own(ctx context.Context, req backend.Request) (*mvccpb.KeyValue, error) {
 	entry := b.entry(req.Key, req.Token)
 	resp, err := b.kv.Txn(ctx).If(owns(entry, holdingOf(req).revision)...).Then(clientv3.OpGet(entry)).
-		Else(first(b.dir(req.Key))).Commit()
+		Else(b.successor(req)).Commit()
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
 	if !resp.Succeeded {
-		return nil, notHeld(kvs)
+		return nil, notHeld(req, kvs)
 	}
 	return kvs[0], nil
 }
@@ -434,8 +466,8 @@ func (b *store) Release(ctx context.Context, req backend.Request) error {
 // release deletes the entry of a lock, or writes it again as one that has no owner and ends at until. The lease is no
 // longer needed then. kept is the new lease, which a release that is tried again uses again: the entry may have it.
 func (b *store) release(ctx context.Context, req backend.Request, until time.Time, kept **lease) error {
-	entry := b.entry(req.Key, req.Token)
-	end := clientv3.OpDelete(entry)
+	entry, h := b.entry(req.Key, req.Token), holdingOf(req)
+	end := []clientv3.Op{clientv3.OpDelete(entry)}
 	if keep := time.Until(until); keep > 0 {
 		if *kept == nil {
 			l, err := b.lease(ctx, keep, 1)
@@ -444,10 +476,17 @@ func (b *store) release(ctx context.Context, req backend.Request, until time.Tim
 			}
 			*kept = l
 		}
-		end = clientv3.OpPut(entry, keptValue, clientv3.WithLease((*kept).id))
+		if req.Group == nil {
+			end = []clientv3.Op{clientv3.OpPut(entry, keptValue, clientv3.WithLease((*kept).id))}
+		} else {
+			text, err := b.keptText(ctx, req, h)
+			if err != nil {
+				return err
+			}
+			end = append(end, clientv3.OpPut(keptName(b.dir(req.Key), req.Token), text, clientv3.WithLease((*kept).id)))
+		}
 	}
-	h := holdingOf(req)
-	resp, err := b.kv.Txn(ctx).If(owns(entry, h.revision)...).Then(end).Else(first(b.dir(req.Key))).Commit()
+	resp, err := b.kv.Txn(ctx).If(owns(entry, h.revision)...).Then(end...).Else(b.successor(req)).Commit()
 	if err != nil {
 		return unavailable(ctx, err)
 	}
@@ -459,7 +498,7 @@ func (b *store) release(ctx context.Context, req backend.Request, until time.Tim
 	if l := *kept; l != nil && (len(first) == 0 || clientv3.LeaseID(first[0].Lease) != l.id) {
 		b.revoke(l) // no earlier try was executed
 	}
-	return notHeld(first)
+	return notHeld(req, first)
 }
 
 // Verify implements [backend.Verifier]. The answer is from a majority of the members.

@@ -27,6 +27,10 @@ func (b *store) Inspect(ctx context.Context, key string) (seen inspect.Inspectio
 	var owner, last *mvccpb.KeyValue
 	for {
 		seen, owner, err = b.inspect(ctx, key)
+		if owner != nil && isGrouped(owner) {
+			seen, _, err = b.inspectGroup(ctx, key, "")
+			return seen, err
+		}
 		moved := owner != nil && (last == nil || last.Lease != owner.Lease)
 		if err != nil || seen.Remaining > 0 || !moved {
 			return seen, err
@@ -60,6 +64,8 @@ func (b *store) inspect(ctx context.Context, key string) (inspect.Inspection, *m
 	switch {
 	case owner.Lease == 0:
 		return inspect.Inspection{State: inspect.Foreign}, owner, nil
+	case isGrouped(owner):
+		return inspect.Inspection{State: inspect.Held}, owner, nil
 	case string(owner.Value) == keptValue:
 		seen.State = inspect.Kept
 	default:
@@ -80,6 +86,8 @@ func (b *store) ForceRelease(ctx context.Context, key, owner string) (inspect.In
 	switch {
 	case err != nil:
 		return seen, err
+	case entry != nil && isGrouped(entry):
+		return b.forceEntry(ctx, key, owner)
 	case seen.State == inspect.Foreign:
 		return seen, heldBy(entry)
 	case seen.State == inspect.Free || seen.State == inspect.Kept && owner != "":

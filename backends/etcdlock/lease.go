@@ -166,6 +166,7 @@ type holding struct {
 	extending chan struct{} // has a value while an Extend is in progress
 
 	mu      sync.Mutex
+	place   *place   // what the entry says, if it is one of a group; nil: not known
 	current *lease   // which the entry was seen to have last; nil: not known
 	leases  []*lease // which the entry has, or may come to have: the current one, and those of moves without an answer
 }
@@ -187,6 +188,20 @@ func (h *holding) has() *lease {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.current
+}
+
+// is says what the entry of a group is.
+func (h *holding) is(p place) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.place = &p
+}
+
+// what returns what the entry of a group is, or nil if that is not known.
+func (h *holding) what() *place {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.place
 }
 
 // mayHave says that the entry may come to have a lease.

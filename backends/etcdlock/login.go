@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -153,6 +154,8 @@ type conn struct {
 }
 
 func (c conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	// A group may have more than the four megabytes that gRPC takes otherwise.
+	opts = append(opts, grpc.MaxCallRecvMsgSize(math.MaxInt32))
 	err := c.invoke(clientv3.WithRequireLeader(ctx), method, args, reply, opts)
 	if ctx.Err() != nil {
 		c.connections.suspect()

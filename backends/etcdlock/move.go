@@ -28,21 +28,27 @@ import (
 
 // move is the entry of a lock that is to have another lease.
 type move struct {
-	dir, entry, label string
-	holding           *holding
-	seconds           int64 // the TTL of the lease
-	outcome           chan error
+	req     backend.Request
+	dir     string
+	entry   string
+	holding *holding
+	seconds int64 // the TTL of the lease
+	outcome chan error
 }
 
 func (b *store) newMove(req backend.Request, h *holding) *move {
 	dir := b.dir(req.Key)
-	return &move{dir, dir + req.Token, req.Label, h, seconds(req.TTL), make(chan error, 1)}
+	return &move{req, dir, dir + req.Token, h, seconds(req.TTL), make(chan error, 1)}
 }
 
 func (m *move) op(l *lease) clientv3.Op {
 	same := append(owns(m.entry, m.holding.revision), clientv3.Compare(clientv3.LeaseValue(m.entry), "<", l.id))
-	put := clientv3.OpPut(m.entry, m.label, clientv3.WithLease(l.id))
-	return clientv3.OpTxn(same, []clientv3.Op{put}, []clientv3.Op{first(m.dir)})
+	put, otherwise := clientv3.OpPut(m.entry, m.req.Label, clientv3.WithLease(l.id)), first(m.dir)
+	if m.req.Group != nil { // its value stays, whatever it is
+		put = clientv3.OpPut(m.entry, "", clientv3.WithLease(l.id), clientv3.WithIgnoreValue())
+		otherwise = clientv3.OpGet(m.entry)
+	}
+	return clientv3.OpTxn(same, []clientv3.Op{put}, []clientv3.Op{otherwise})
 }
 
 // maxMoves is how many entries one transaction moves. etcd takes 128 operations of each level in a transaction, unless
@@ -92,7 +98,7 @@ func (b *store) attached(l *lease, m *move, resp *pb.TxnResponse) error {
 	switch {
 	case !mine:
 		b.leave(h.ended())
-		return notHeld(kvs)
+		return notHeld(m.req, kvs)
 	case clientv3.LeaseID(kvs[0].Lease) == l.id: // something on the way to etcd has sent the request twice
 		b.leave(h.moved(l))
 		return nil

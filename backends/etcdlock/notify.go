@@ -40,10 +40,15 @@ func (b *store) NotifyLoss(req backend.Request, lost func(err error)) (stop func
 }
 
 // NotifyWanted implements [backend.WantedNotifier]. It watches the directory of the lock, and counts its entries when
-// the watch has begun and after each change, until there is one beside that of the holder.
+// the watch has begun and after each change, until there is one beside that of the holder. Of a group, it watches only
+// those who wait, and reads what they want.
 func (b *store) NotifyWanted(req backend.Request, wanted func()) (stop func()) {
 	var over atomic.Bool
-	end, err := b.Watch(req.Key, func() {
+	others, name := b.hasWaiters, b.dir(req.Key)
+	if req.Group != nil {
+		others, name = b.isWanted, name+waits
+	}
+	end, err := b.watch(name, func() {
 		if over.Load() {
 			return
 		}
@@ -51,8 +56,8 @@ func (b *store) NotifyWanted(req backend.Request, wanted func()) (stop func()) {
 			if over.Load() {
 				return nil
 			}
-			resp, err := b.kv.Get(undated{ctx}, b.dir(req.Key), clientv3.WithPrefix(), clientv3.WithCountOnly())
-			if err == nil && resp.Count > 1 && !over.Swap(true) {
+			is, err := others(undated{ctx}, req)
+			if is && !over.Swap(true) {
 				wanted()
 			}
 			return err
@@ -67,14 +72,25 @@ func (b *store) NotifyWanted(req backend.Request, wanted func()) (stop func()) {
 	}
 }
 
+// hasWaiters reports whether somebody waits for a lock that is held.
+func (b *store) hasWaiters(ctx context.Context, req backend.Request) (bool, error) {
+	resp, err := b.kv.Get(ctx, b.dir(req.Key), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	return err == nil && resp.Count > 1, err
+}
+
 // Watch implements inspect.Watcher. changed is also called when the watch has begun, which happens again after each
 // loss of the connection, and when a waiter comes or goes: only a look can tell whether its entry was the first one.
 func (b *store) Watch(key string, changed func()) (stop func(), err error) {
+	return b.watch(b.dir(key), changed)
+}
+
+// watch calls changed for what has a name that begins with prefix; see Watch.
+func (b *store) watch(prefix string, changed func()) (stop func(), err error) {
 	if b.unfit != nil {
 		return nil, b.unfit
 	}
 	w := &b.changes
-	e := &watched{name: b.dir(key), dir: true, told: changed}
+	e := &watched{name: prefix, dir: true, told: changed}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.open.Err() != nil {

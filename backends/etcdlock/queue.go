@@ -37,6 +37,7 @@ type waiter struct {
 	result   backend.Grant    // once the entry is the first
 
 	watch watch
+	group *seeker // of a waiter for an entry of a group; nil: it waits for a lock
 }
 
 // errGone means that the entry of a waiter has ended, because etcd did not answer for longer than its TTL, or because
@@ -46,6 +47,10 @@ var errGone = errors.New("the entry of the waiter has ended")
 // Queue implements [backend.Queuer]. Waiters are served in the order of their entries.
 func (b *store) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
 	w := &waiter{store: b, req: req, wait: wait}
+	if req.Group != nil {
+		w.group = newSeeker(w)
+		defer w.group.stop()
+	}
 	defer w.watch.stop()
 	first := req.Token
 	for {
@@ -68,6 +73,9 @@ func (b *store) Queue(ctx context.Context, req backend.Request, wait backend.Wai
 func (w *waiter) anew() {
 	w.leave()
 	w.req.Token, w.revision, w.holding = backend.NewToken(), 0, nil
+	if w.group != nil {
+		w.group.anew()
+	}
 }
 
 // run takes a place in the queue, and returns when the entry is the first one.
@@ -80,7 +88,11 @@ func (w *waiter) run(ctx context.Context) (backend.Grant, error) {
 		case before == nil && pause == 0:
 			return w.result, nil
 		}
-		if err := w.sleep(ctx, before, pause); err != nil {
+		sleep := w.sleep
+		if w.group != nil {
+			sleep = w.group.sleep
+		}
+		if err := sleep(ctx, before, pause); err != nil {
 			return backend.Grant{}, err
 		}
 	}
@@ -95,9 +107,12 @@ func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, pause time.
 		return nil, 0, err
 	}
 	defer cancel()
-	if w.revision == 0 {
+	switch {
+	case w.group != nil:
+		before, err = w.group.contact(inner)
+	case w.revision == 0:
 		before, err = w.join(inner)
-	} else {
+	default:
 		before, err = w.look(inner)
 	}
 	if err == nil && before == nil {
@@ -114,7 +129,7 @@ func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, pause time.
 	if pause, err = w.wait.Failed(ctx, start, err); err != nil {
 		return nil, 0, err
 	}
-	if w.revision == 0 { // the entry may be there, or come late
+	if w.revision == 0 && (w.group == nil || w.group.joined == 0) { // the entry may be there, or come late
 		w.anew()
 	}
 	return nil, pause, nil
@@ -235,11 +250,7 @@ func (w *waiter) fits() bool { return w.req.TTL >= minWaiting && w.req.TTL <= ma
 // look reads which entry is before that of the waiter, and renews the lease of the latter if it is time for that. A
 // renewal may be lost again: see move. That costs the waiter its place, if it comes to that.
 func (w *waiter) look(ctx context.Context) (before *mvccpb.KeyValue, err error) {
-	dir, l, sent := w.dir(w.req.Key), w.lease, time.Now()
-	var answer <-chan renewed
-	if sent.Sub(l.sent) >= l.third() {
-		l.renewed, answer = true, w.renewals.send(l.id)
-	}
+	dir, renewal := w.dir(w.req.Key), w.renewal()
 	last := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(w.revision-1))
 	resp, err := w.kv.Txn(ctx).Then(
 		clientv3.OpGet(dir+w.req.Token), clientv3.OpGet(dir, last...), first(dir), w.readTokens(),
@@ -254,18 +265,33 @@ func (w *waiter) look(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 		return nil, errGone
 	case len(kvs(1)) == 0:
 		return nil, nil
-	case answer != nil:
-		left, err := w.renewals.await(ctx, answer)
-		switch {
-		case err != nil:
-			return nil, unavailable(ctx, err)
-		case left <= 0:
-			return nil, errGone
-		}
-		l.sent = sent
+	}
+	if err := renewal(ctx); err != nil {
+		return nil, err
 	}
 	w.watch.from = resp.Header.Revision + 1
 	return kvs(1)[0], w.saw(kvs(2)[0])
+}
+
+// renewal renews the lease of the entry, if it is time for that. What it returns waits for the answer.
+func (w *waiter) renewal() (answered func(ctx context.Context) error) {
+	l, sent := w.lease, time.Now()
+	if sent.Sub(l.sent) < l.third() {
+		return func(context.Context) error { return nil }
+	}
+	l.renewed = true
+	answer := w.renewals.send(l.id)
+	return func(ctx context.Context) error {
+		left, err := w.renewals.await(ctx, answer)
+		switch {
+		case err != nil:
+			return unavailable(ctx, err)
+		case left <= 0:
+			return errGone
+		}
+		l.sent = sent
+		return nil
+	}
 }
 
 // promote makes the waiter, whose entry is the first one, the holder. Its entry moves to a new lease, with the TTL of
@@ -274,6 +300,9 @@ func (w *waiter) look(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 func (w *waiter) promote(ctx context.Context) error {
 	if w.holding == nil {
 		w.holding = newHolding(w.revision, w.lease)
+		if w.group != nil {
+			w.holding.place = &w.group.gets
+		}
 		if !w.lease.renewed && w.lease.asks == seconds(w.req.TTL) && time.Since(w.lease.sent) < w.req.TTL/asNew {
 			return nil
 		}

@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,9 +112,11 @@ func (b *store) granted(
 	if err == nil && !strings.HasPrefix(string(record.Value), tokensVersion) {
 		err = b.write(ctx, record, string(record.Value))
 	}
-	return backend.Grant{
-		Fence: first, Fences: req.Fences, Private: h, Sent: sent,
-	}, err
+	g := backend.Grant{Fence: first, Fences: req.Fences, Private: h, Sent: sent}
+	if p := h.what(); p != nil {
+		g.Fence, g.Fences, g.Permits = first+uint64(p.offset), 0, slices.Clone(p.permits)
+	}
+	return g, err
 }
 
 // RaiseFences implements inspect.FenceRaiser. A grant comes before it or after it, because etcd executes one

@@ -38,11 +38,12 @@ type watches struct {
 	asked    []int64            // the numbers of watches that the stream was asked for and has not answered, in order
 }
 
-// watched is an entry that is watched for its deletion at revision from or later, or a directory that is watched for
-// changes.
+// watched is an entry, or a range of entries, that is watched for a deletion at revision from or later, or a directory
+// that is watched for changes.
 type watched struct {
 	id   int64 // the number of the watch; 0: there is none
 	name string
+	end  string // of a range, which begins with name
 	dir  bool
 	from int64 // 0: from the beginning of the watch on
 	told func()
@@ -77,13 +78,28 @@ func (w *watches) remove(e *watched) {
 	w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: cancel}})
 }
 
+// removeAll ends the watches of all. Call with mu held.
+func (w *watches) removeAll(all []*watched) {
+	for _, e := range all {
+		w.remove(e)
+	}
+}
+
+// has reports whether all are watched still, and have these names. Call with mu held.
+func (w *watches) has(all []*watched, names ...string) bool {
+	return slices.EqualFunc(all, names, func(e *watched, name string) bool {
+		return w.watched[e.id] == e && e.name == name
+	})
+}
+
 func (e *watched) request() *pb.WatchRequest {
 	create := &pb.WatchCreateRequest{Key: []byte(e.name), StartRevision: e.from, WatchId: e.id}
 	if e.dir {
-		create.RangeEnd = []byte(clientv3.GetPrefixRangeEnd(e.name))
+		e.end = clientv3.GetPrefixRangeEnd(e.name)
 	} else {
 		create.Filters = []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT}
 	}
+	create.RangeEnd = []byte(e.end)
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}
 }
 
@@ -242,7 +258,7 @@ func (e *watched) concerns(resp *pb.WatchResponse) bool {
 		if e.dir {
 			return strings.HasPrefix(key, e.name) && (event.Type == mvccpb.DELETE || created || kept)
 		}
-		return key == e.name && event.Type == mvccpb.DELETE
+		return event.Type == mvccpb.DELETE && (key == e.name || e.name < key && key < e.end)
 	})
 }
 
