@@ -17,6 +17,7 @@ import (
 	"github.com/golocker/locker/backends/etcdlock"
 	"github.com/golocker/locker/internal/clientwait"
 	"github.com/golocker/locker/internal/testing/etcdtest"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/rwlock"
 	"github.com/golocker/locker/semaphore"
 )
@@ -109,6 +110,7 @@ func TestGroups(t *testing.T) {
 		"a downgrade is told to those that wait":          downgradeIsTold,
 		"who tries gets what a dead waiter leaves":        triesBehindADeadWaiter,
 		"nobody waits for one that tries":                 passesWhoTries,
+		"a waiter whose hook panics leaves":               leavesAfterAPanic,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -436,6 +438,49 @@ func passesWhoTries(t *testing.T, s *store) {
 	}
 	s.judge(permitsOf)
 	until(t, "who has tried has left", func() bool { return len(s.left()) == 3 })
+}
+
+// A hook panics in the middle of a wait, for a lock and for an entry of a group.
+func leavesAfterAPanic(t *testing.T, s *store) {
+	l := s.client()
+	for name, of := range map[string]locker.Locker{
+		"lock": l, "permit": semaphore.New(l, 1), "writer": rwlock.New(l).Exclusive(),
+	} {
+		for hook, trace := range map[string]*lockertrace.Trace{
+			"Waiting": {Waiting: func(lockertrace.Waiting) { panic("hook") }},
+			"Woken":   {Woken: func(lockertrace.Wake) { panic("hook") }},
+		} {
+			var held locker.Lease
+			var p any
+			for p == nil { // the caller may be served before it sleeps, and is not woken then
+				held = lock(t, of, "k")
+				panicked := make(chan any)
+				go func() {
+					defer func() { panicked <- recover() }()
+					next, err := of.Lock(lockertrace.With(t.Context(), trace), "k", locker.TTL(time.Hour))
+					if err == nil {
+						err = next.Unlock(t.Context())
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}()
+				if hook == "Woken" {
+					until(t, "the caller waits", func() bool { return len(s.left()) == 2 })
+					unlock(t, held)
+				}
+				p = <-panicked
+			}
+			if p != "hook" {
+				t.Errorf("%s, %s: got %v, want the panic of a hook", name, hook, p)
+			}
+			if hook == "Waiting" {
+				until(t, "it has left", func() bool { return len(s.left()) == 1 })
+				unlock(t, held)
+			}
+			until(t, "nothing is left of a "+name, func() bool { return len(s.left()) == 0 })
+		}
+	}
 }
 
 // Many wait for one permit. What is returned makes the first of them look at the group, and the second one at those

@@ -51,18 +51,22 @@ func (b *store) Queue(ctx context.Context, req backend.Request, wait backend.Wai
 		w.group = newSeeker(w)
 		defer w.group.stop()
 	}
-	defer w.watch.stop()
+	granted := false
+	defer func() {
+		if w.watch.stop(); !granted { // or a hook has panicked
+			w.leave()
+		}
+	}()
 	first := req.Token
 	for {
 		g, err := w.run(ctx)
-		if err == nil {
+		if granted = err == nil; granted {
 			if w.req.Token != first {
 				g.Token = w.req.Token
 			}
 			return g, nil
 		}
 		if !errors.Is(err, errGone) {
-			w.leave()
 			return backend.Grant{}, err
 		}
 		w.anew()
