@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,16 +109,16 @@ func TestHookVotedThatPanicsLeavesNothing(t *testing.T) {
 
 // A waiter whose hook panics leaves the queue, and those behind it do not wait for it.
 func TestWaiterWhoseHookPanicsLeaves(t *testing.T) {
-	for name, of := range map[string]func(armed *bool) *lockertrace.Trace{
-		"when it begins to wait": func(*bool) *lockertrace.Trace {
+	for name, of := range map[string]func(armed *atomic.Bool) *lockertrace.Trace{
+		"when it begins to wait": func(*atomic.Bool) *lockertrace.Trace {
 			return &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { panic("hook") }}
 		},
-		"when it is woken": func(*bool) *lockertrace.Trace {
+		"when it is woken": func(*atomic.Bool) *lockertrace.Trace {
 			return &lockertrace.Trace{Woken: func(lockertrace.Wake) { panic("hook") }}
 		},
-		"at a vote of its turn": func(armed *bool) *lockertrace.Trace {
+		"at a vote of its turn": func(armed *atomic.Bool) *lockertrace.Trace {
 			return &lockertrace.Trace{Voted: func(v lockertrace.Vote) {
-				if *armed && !v.Late {
+				if armed.Load() && !v.Late {
 					panic("hook")
 				}
 			}}
@@ -133,7 +134,8 @@ func TestWaiterWhoseHookPanicsLeaves(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				armed, panicked, p := false, make(chan bool), s.client()
+				var armed atomic.Bool
+				panicked, p := make(chan bool), s.client()
 				go func() {
 					panicked <- panics(t, func() { _, _ = lock(p, lockertrace.With(t.Context(), of(&armed))) })
 				}()
@@ -147,7 +149,7 @@ func TestWaiterWhoseHookPanicsLeaves(t *testing.T) {
 					next <- err
 				}()
 				time.Sleep(100 * time.Millisecond)
-				armed = true
+				armed.Store(true)
 				start := time.Now()
 				if err := held.Unlock(t.Context()); err != nil {
 					t.Error(err)
