@@ -42,6 +42,7 @@ func testGroups(t *testing.T, s *pgtest.Server) {
 		"ReleasesTogether":    testReleasesAtTheSameTime,
 		"Claims":              testWhatIsHandedIsClaimed,
 		"LateClaims":          testLateClaims,
+		"ClockIsSetBack":      testClockIsSetBack,
 		"ToItself":            testWaiterHandsOnToItself,
 		"Sweeps":              testSweepsHandOnWhatIsFree,
 		"NoTurn":              testWaitersWithoutATurnAreCheap,

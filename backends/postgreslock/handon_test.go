@@ -50,6 +50,18 @@ func testDeadWaiterForPermits(t *testing.T, s *pgtest.Server) {
 	}
 }
 
+// What was handed to a waiter that has died keeps nobody out for long if the clock was set back after that.
+func testClockIsSetBack(t *testing.T, s *pgtest.Server) {
+	g := group{t, pool(t, s.URL("postgres")), "clock is set back"}
+	for _, token := range []string{"a", "w", "b"} {
+		g.asks(token, token != "a", 1, 1)
+	}
+	g.releases("a")
+	g.want("who is served", g.handed(), "w")
+	run(t, g.pool, "UPDATE locker.entries SET expires = expires + interval '1 hour' WHERE name = $1", []byte(g.name))
+	g.want("b", g.asks("b", true, 1, 1), "{0}")
+}
+
 // Two releases at the same time serve two waiters: the second one waits until the first has ended, and sees what that
 // has done. Transactions that do not see what others have done since they began are refused.
 func testReleasesAtTheSameTime(t *testing.T, s *pgtest.Server) {

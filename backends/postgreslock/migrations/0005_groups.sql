@@ -30,11 +30,13 @@ ALTER TABLE @schema@.waiters ADD kind int, ADD n int, ADD weight int, ADD upgrad
 
 CREATE FUNCTION @schema@.excludes(a int, b int) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT a + b > 3';
 
--- expire deletes what is over, and says whether there was something.
+-- expire deletes what is over, and says whether there was something. What is handed to a waiter ends within three
+-- seconds, unless the clock was set back since then.
 CREATE FUNCTION @schema@.expire(a_name bytea) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
 	DELETE FROM @schema@.entries e WHERE e.name = a_name AND e.token = ANY (ARRAY(
-		SELECT v.token FROM @schema@.entries v WHERE v.name = a_name AND v.expires <= clock_timestamp()
+		SELECT v.token FROM @schema@.entries v WHERE v.name = a_name AND (v.expires <= clock_timestamp() OR
+			v.handed > 0 AND v.expires > clock_timestamp() + interval '3 seconds')
 		FOR UPDATE SKIP LOCKED));
 	RETURN FOUND;
 END $$;
