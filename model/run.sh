@@ -1,13 +1,13 @@
 #!/bin/sh
 # Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml, progress.pml, local.pml, places.pml,
-# group.pml, record.pml, told.pml, ticks.pml and pass.pml. Exits non-zero if a property fails, a planted bug is not found, or a
-# search is not complete.
+# group.pml, seats.pml, record.pml, told.pml, ticks.pml and pass.pml. Exits non-zero if a property fails, a planted
+# bug is not found, or a search is not complete.
 #
 #   run.sh                      the small searches and all planted bugs, two at a time: about five minutes
 #   run.sh full                 the large searches too, about half an hour and 6 GB
 #   run.sh trace [MODEL] -D...  one search, with parameters of the model or its bugs; prints the shortest way to fail.
-#                               MODEL is heal, guard, handoff, progress, local, places, group, record, told, ticks or
-#                               pass; without it, fence
+#                               MODEL is heal, guard, handoff, progress, local, places, group, seats, record, told,
+#                               ticks or pass; without it, fence
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -350,6 +350,31 @@ groupLarge() {
   holds "2, all of this, and repeated messages"                  $all -DDUP=1
 }
 
+# ---- seats.pml: a group in etcd --------------------------------------------------------------------------------------
+
+seats() {
+  model=seats
+  heading "a group in etcd: LIMIT, TOKEN, FIFO, HELD, STUCK"
+  holds "3 callers of permits, n is 1 or 2, who may try, and stay" -DSTAY=1 -DTRY=1 -DSMALL=1
+  holds "3, an answer is lost, and the request comes late"       -DTRY=1 -DLOST=1
+  holds "3, a caller crashes"                                    -DTRY=1 -DCRASHES=1
+  holds "3 readers, writers, upgrades, who stay"                 -DRW=1 -DSTAY=1
+  holds "3, one leaves"                                          -DRW=1 -DLEAVES=1
+  holds "2, all of this"                                 -DP=2 -DRW=1 -DTRY=1 -DCRASHES=1 -DLOST=1 -DLEAVES=1
+}
+
+seatsBugs() {
+  model=seats
+  heading "planted bugs in a group in etcd"
+  breaks "NO_HOLDERS, NO_WAITERS: a place is given to two"       LIMIT  -DNO_HOLDERS -DNO_WAITERS
+  breaks "NO_HOLDERS: a grant rests on an old reading"           LIMIT  -DNO_HOLDERS -DRW=1 -DLEAVES=1
+  breaks "NO_WAITERS: a newcomer overtakes who comes to wait"    FIFO   -DNO_WAITERS
+  breaks "OVERTAKEN: a weight is overtaken for ever"             FIFO   -DOVERTAKEN
+  breaks "KEPT_OUT: who waits keeps out one for whom there is room" HELD -DKEPT_OUT -DTRY=1
+  breaks "DEAF: nobody is told that a holder has left"           STUCK  -DDEAF
+  breaks "LOWER_SILENT: a writer becomes a reader, tells nobody" STUCK  -DLOWER_SILENT -DRW=1 -DSTAY=1
+}
+
 # ---- record.pml: stores that compare and swap a record -------------------------------------------------------------
 
 one="-DW=1 -DV=4"
@@ -499,15 +524,15 @@ trap 'kill $pan $second 2>/dev/null; exit 130' INT TERM
 mode=${1-}
 case $mode in
 "")
-  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs group groupBugs records recordBugs tells tellsBugs ticks tickBugs passes passBugs"
+  both "tokens tokenBugs queueBugs" "guard guardBugs queue within withinBugs places placesBugs group groupBugs seats seatsBugs records recordBugs tells tellsBugs ticks tickBugs passes passBugs"
   ;;
 full)
-  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge group groupBugs groupLarge records recordBugs recordsLarge tells tellsBugs tellsLarge ticks tickBugs ticksLarge passes passBugs"
+  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge within withinBugs places placesBugs placesLarge group groupBugs groupLarge seats seatsBugs records recordBugs recordsLarge tells tellsBugs tellsLarge ticks tickBugs ticksLarge passes passBugs"
   ;;
 trace)
   shift
   case ${1-} in
-  heal | guard | handoff | progress | local | places | group | record | told | ticks | pass | fence) model=$1 && shift ;;
+  heal | guard | handoff | progress | local | places | group | record | told | ticks | pass | seats | fence) model=$1 && shift ;;
   *) model=fence ;;
   esac
   trace "$@"
