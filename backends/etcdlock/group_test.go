@@ -209,7 +209,7 @@ func servesMany(t *testing.T, _ *store) {
 	}{
 		{locksOf, "128", 70}, {locksOf, "16", 70},
 		{strings.Repeat("k", 20<<10) + locksOf, "128", 40}, // more than etcd takes as one transaction
-		{strings.Repeat("k", 60<<10) + locksOf, "128", 40}, // and than gRPC reads as one answer
+		{strings.Repeat("k", 60<<10) + locksOf, "128", 80}, // and than gRPC reads as one answer
 	} {
 		s := newStore(t, etcdtest.Start(t, "--max-txn-ops="+tt.ops))
 		b := s.opened()

@@ -41,8 +41,6 @@ var etcdMutants = []mutant{
 		`clientv3.Version("never")`, "TestSecured"),
 	inEtcd("a renewal of permits asks who waits", "etcd.go", "req.Group != nil && req.Group.Kind != backend.Permit",
 		"req.Group != nil", "TestGroups/a_free_place"),
-	inEtcd("a downgrade is told to nobody", "entry.go", "				_, _, err := b.handOn(undated{ctx}, req.Key, false, \"\")\n",
-		"				var err error\n", "TestGroups/a_downgrade"),
 	inEtcd("a hook that panics leaves a position in the queue", "queue.go", "if w.watch.stop(); !granted {",
 		"if w.watch.stop(); !granted && w.result.Fence > 0 {", "TestGroups/a_waiter_whose_hook"),
 	inEtcd("what one transaction serves has one token", "group.go",
