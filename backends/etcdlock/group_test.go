@@ -108,9 +108,19 @@ func TestGroups(t *testing.T) {
 		"a free place is one step":                        costsOfFreePlaces,
 		"only the first waiter looks at the group":        watchesTheOneBefore,
 		"a downgrade is told to those that wait":          downgradeIsTold,
-		"who tries gets what a dead waiter leaves":        triesBehindADeadWaiter,
-		"nobody waits for one that tries":                 passesWhoTries,
-		"a waiter whose hook panics leaves":               leavesAfterAPanic,
+		"who tries gets what a dead waiter leaves": func(t *testing.T, s *store) {
+			comesBehindADeadWaiter(t, s, func(b *etcdlock.Backend, req backend.Request) (backend.Grant, error) {
+				return b.Acquire(t.Context(), req)
+			})
+		},
+		"who waits gets what a dead waiter leaves": func(t *testing.T, s *store) {
+			comesBehindADeadWaiter(t, s, func(b *etcdlock.Backend, req backend.Request) (backend.Grant, error) {
+				wait, _ := clientwait.New(t.Context(), locker.Patience(time.Minute))
+				return b.Queue(t.Context(), req, wait)
+			})
+		},
+		"nobody waits for one that tries":   passesWhoTries,
+		"a waiter whose hook panics leaves": leavesAfterAPanic,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -374,8 +384,11 @@ func costsOfFreePlaces(t *testing.T, s *store) {
 	}
 }
 
-// A waiter that has died has room, and has not been served. It keeps nobody out for whom there is room beside it.
-func triesBehindADeadWaiter(t *testing.T, s *store) {
+// A waiter that has died has room, and has not been served. It keeps nobody out for whom there is room beside it. take
+// takes a permit for the first that comes then.
+func comesBehindADeadWaiter(
+	t *testing.T, s *store, take func(b *etcdlock.Backend, req backend.Request) (backend.Grant, error),
+) {
 	b := etcdlock.NewBackend(s.direct, etcdlock.Prefix(s.prefix))
 	defer func() { s.must(b.Close()) }()
 	dying := s.opened()
@@ -386,7 +399,7 @@ func triesBehindADeadWaiter(t *testing.T, s *store) {
 	up := s.relay.Down()
 	s.must(b.Release(t.Context(), all))
 	for i := 1; i < 3; i++ {
-		g, err := b.Acquire(t.Context(), permits(3, 1))
+		g, err := take(b, permits(3, 1))
 		if s.must(err); !slices.Equal(g.Permits, []int{i}) {
 			t.Errorf("beside a dead waiter for one of three: expected permit %d, seen %v", i, g.Permits)
 		}

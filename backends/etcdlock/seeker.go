@@ -63,7 +63,8 @@ func (s *seeker) join(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 	if !errors.Is(err, locker.ErrHeld) && !errors.Is(err, errLost) {
 		return nil, err
 	}
-	if s.held = err; errors.Is(err, errLost) {
+	room := errors.Is(err, errLost) // behind those that wait, who may have died
+	if s.held = err; room {
 		s.held = &locker.HeldError{}
 	}
 	if !s.fits() {
@@ -78,7 +79,7 @@ func (s *seeker) join(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
-	s.joined, s.first = resp.Header.Revision, s.req.Group.From != ""
+	s.joined, s.first = resp.Header.Revision, room || s.req.Group.From != ""
 	return s.behind(ctx, resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision)
 }
 

@@ -28,6 +28,8 @@ var etcdMutants = []mutant{
 		"	for errors.Is(err, errLost) {\n		t, err = b.enter(ctx, &req, l)\n", "TestGroups/many_that_try"),
 	inEtcd("who waits and has room keeps out who tries", "group.go", "		return nil, errLost\n",
 		"		return nil, g.refusal(want)\n", "TestGroups/who_tries"),
+	inEtcd("who waits and has room keeps out who waits behind it", "seeker.go", "s.first = resp.Header.Revision, room || ",
+		"s.first = resp.Header.Revision, ", "TestGroups/who_waits"),
 	inEtcd("others wait for one that tries", "group.go", "	return w.tries || ", "	return ", "TestGroups/nobody_waits"),
 	inEtcd("nobody is served behind one that tries", "group.go", "errors.Is(err, locker.ErrNotHeld), w.tries, ",
 		"errors.Is(err, locker.ErrNotHeld), ", "TestGroups/nobody_waits"),
