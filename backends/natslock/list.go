@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	natsclient "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker/inspect"
@@ -36,6 +37,9 @@ var errLost = errors.New("messages of the listing were lost, or the consumer has
 // listing goes on. It ends when it has read a mark that was stored when there had been nothing more to read. For two
 // reasons that was not enough to end. A consumer may be with a server that follows the leader, and lags behind. And the
 // server counts what is to come in two steps, of which the first takes off the record that a renewal replaces.
+//
+// A server that lags behind also has locks that were freed before the listing began. So in a cluster, the leader is
+// asked about each lock, and what it says is shown.
 func (b *store) List(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
 	return func(yield func(inspect.Listed, error) bool) {
 		if err := b.list(ctx, b.prefix+prefix, func(l inspect.Listed) bool { return yield(l, nil) }); err != nil {
@@ -56,7 +60,12 @@ func (b *store) list(ctx context.Context, prefix string, yield func(inspect.List
 		}
 		for _, m := range found {
 			i, is := l.lock(m, prefix)
-			if i.At = asked; is && !yield(i) {
+			if i.At = asked; is && l.clustered() {
+				if is, err = l.again(ctx, &i, m.Subject); err != nil {
+					return err
+				}
+			}
+			if is && !yield(i) {
 				return nil
 			}
 			if err := ctxError(ctx); err != nil {
@@ -140,10 +149,29 @@ func (l *listing) next(ctx context.Context) ([]*jetstream.RawStreamMsg, error) {
 		}
 		return found, batch.Error()
 	})
+	if l.read == 0 && errors.Is(err, natsclient.ErrNoResponders) {
+		return nil, nil // the server of this connection may not have heard yet that another one has the consumer
+	}
 	if err != nil {
 		return nil, l.failed(start, err)
 	}
 	return found, nil
+}
+
+// clustered reports whether the consumer may be with another server than the leader.
+func (l *listing) clustered() bool {
+	c := l.consumer.CachedInfo().Cluster
+	return c != nil && c.Name != ""
+}
+
+// again asks the leader about a lock. It reports whether the lock is taken.
+func (l *listing) again(ctx context.Context, i *inspect.Listed, subject string) (taken bool, err error) {
+	ctx, cancel := l.bounded(ctx, l.timeout)
+	defer cancel()
+	i.At = time.Now()
+	r, err := l.get(ctx, subject)
+	i.Inspection = r.inspection()
+	return r.taken(), err
 }
 
 // stamp stores a mark, which only a leader with a majority can do, and returns its number. It stays for long enough to

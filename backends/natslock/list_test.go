@@ -1,10 +1,13 @@
 package natslock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/natslock"
@@ -45,6 +48,52 @@ func TestListingHasWhatIsRenewedMeanwhile(t *testing.T) {
 	}
 	if len(seen) != len(leases) {
 		t.Errorf("%d of %d locks are listed, which were held all the time", len(seen), len(leases))
+	}
+}
+
+// The consumer of a listing may be with a follower, which has a lock still that is free. Here it has sent all locks before
+// they are released, as such a follower would. One server alone has nobody else to ask, and is not asked again.
+func TestListingOfAClusterAsksTheLeader(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	c.within("the bucket", func(ctx context.Context) error {
+		_, err := c.store().PutFree(ctx, "begun", time.Second)
+		if errors.Is(err, natslock.ErrOther) {
+			return nil
+		}
+		return err
+	})
+	for _, servers := range []struct {
+		js           jetstream.JetStream
+		n, questions int
+	}{{start(t).js, 1, 0}, {c.js, 3, 5}} {
+		l := natslock.New(servers.js, natslock.Replicas(servers.n))
+		leases, seen := held(t, l, 5), map[string]bool{}
+		questions, err := servers.js.Conn().SubscribeSync("$JS.API.STREAM.MSG.GET.KV_locker")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for found, err := range l.List(t.Context(), "k") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(seen) == 0 {
+				if err := leases[4].Unlock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			seen[found.Key] = true
+		}
+		if clustered := servers.n > 1; seen["k4"] == clustered || len(seen) < 4 {
+			t.Errorf("of %d servers: %v; the lock k4 was released before it was shown", servers.n, seen)
+		}
+		if err := servers.js.Conn().Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := questions.Pending(); n != servers.questions || err != nil {
+			t.Errorf("%d questions about locks to %d servers, want %d, %v", n, servers.n, servers.questions, err)
+		}
+		_ = l.Close()
 	}
 }
 
