@@ -51,8 +51,8 @@ func TestListingHasWhatIsRenewedMeanwhile(t *testing.T) {
 	}
 }
 
-// The consumer of a listing may be with a follower, which still has a lock that is free. Here it has sent all locks before
-// they are released, as such a follower would. One server alone has nobody else to ask, and is not asked again.
+// The consumer of a listing may be with a follower, which still has a lock that is free. Here it has sent all locks
+// before they are released, as such a follower would. One server alone has nobody else to ask, and is not asked again.
 func TestListingOfAClusterAsksTheLeader(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
