@@ -76,8 +76,8 @@ func begin(t *testing.T) *program {
 		p.metrics.Close()
 	})
 
-	for range 2 {
-		p.every(100*time.Millisecond, func() { p.hold(p.locks, "till", 50*time.Millisecond) })
+	for range 2 { // each wants it for more than half of the time, so they meet
+		p.every(100*time.Millisecond, func() { p.hold(p.locks, "till", 150*time.Millisecond) })
 	}
 	p.every(100*time.Millisecond, func() { p.hold(p.quorum, "till", 0) })
 	p.wg.Go(func() { _ = p.leads.Run(p.ctx) })
