@@ -111,7 +111,7 @@ func TestDowngradeKeepsMinHold(t *testing.T) {
 			if unlocks {
 				w.Unlock(reads)
 			}
-			time.Sleep(time.Minute - w.Tick)
+			time.Sleep(time.Minute - 1)
 			w.refused(w.process().Shared())
 			time.Sleep(ttl)
 			w.Unlock(w.lock(w.process().Shared()))

@@ -187,11 +187,11 @@ func TestNumbersAreThoseOfTheLease(t *testing.T) {
 func TestMiddlewareWithAContextOfItsOwn(t *testing.T) {
 	groups(t, func(w *world) {
 		s := semaphore.New(placestest.Forgetful(w.Client()), 1)
-		if _, err := s.TryLock(w.Context(), "k"); !errors.Is(err, locker.ErrInvalid) {
-			w.Errorf("%v, want %v", err, locker.ErrInvalid)
+		if _, err := s.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrInvalid) {
+			t.Errorf("%v, want %v", err, locker.ErrInvalid)
 		}
-		if seen, err := w.Client().Inspect(w.Context(), s.Locks("k")[0]); err != nil || seen.State != inspect.Free {
-			w.Errorf("%s, %v", seen.State, err)
+		if seen, err := w.Client().Inspect(t.Context(), s.Locks("k")[0]); err != nil || seen.State != inspect.Free {
+			t.Errorf("%s, %v", seen.State, err)
 		}
 	})
 }

@@ -616,8 +616,8 @@ func TestUnlockLeavesNothingInTheBackground(t *testing.T) {
 			w.Free(s.Locks(key)...)
 			return
 		}
-		if seen, err := w.Client().Inspect(w.Context(), s.Locks(key)[0]); err != nil || seen.State != inspect.Free {
-			w.Errorf("%s, %v", seen.State, err)
+		if seen, err := w.Client().Inspect(t.Context(), s.Locks(key)[0]); err != nil || seen.State != inspect.Free {
+			t.Errorf("%s, %v", seen.State, err)
 		}
 	})
 }

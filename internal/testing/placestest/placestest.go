@@ -1,7 +1,7 @@
 // Package placestest has the stores on which packages semaphore and rwlock are tested in virtual time. A store has
-// groups, in memory, with other answers or on a simulated Redis; or it acquires some of several locks in one step, or
-// one lock at a time, or has no queue either. Some tell their holders at once that others wait, some in their answers,
-// and the last never.
+// groups, or acquires some of several locks in one step, or one lock at a time, or has no queue either. The first and
+// the third tell their holders at once that others wait, the second and the fourth in their answers, and the last
+// never.
 package placestest
 
 import (
@@ -16,7 +16,6 @@ import (
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/internal/redis/node"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -25,39 +24,27 @@ import (
 type World struct {
 	*testing.T
 	Calls   *Calls
-	Steps   bool          // the store acquires some of several locks in one step
-	Queues  bool          // the store serves waiting callers in the order of their arrival
-	Groups  bool          // the store has groups, of permits and of readers and writers
-	Tells   bool          // holders learn at once that others wait
-	Answers bool          // holders learn that others wait by an Extend
-	Tick    time.Duration // of the store's clock
-	open    func() backend.Backend
+	Steps   bool // the store acquires some of several locks in one step
+	Queues  bool // the store serves waiting callers in the order of their arrival
+	Groups  bool // the store has groups, of permits and of readers and writers
+	Tells   bool // holders learn at once that others wait
+	Answers bool // holders learn that others wait by an Extend
+	store   backend.Backend
 }
 
 // kinds are the kinds of stores.
 var kinds = []struct {
 	name  string
-	open  func(c *Calls) func() backend.Backend // of a process
-	world World                                 // what it can
+	open  func(c *Calls) backend.Backend
+	world World // what it can
 }{
-	{"as a group", one(func(c *Calls) backend.Backend { return c }),
+	{"as a group", func(c *Calls) backend.Backend { return c },
 		World{Steps: true, Queues: true, Groups: true, Tells: true}},
-	{"as a group that answers", one(func(c *Calls) backend.Backend { return answering{c, c, c, c} }),
+	{"as a group that answers", func(c *Calls) backend.Backend { return answering{c, c, c, c} },
 		World{Steps: true, Queues: true, Groups: true, Answers: true}},
-	{"on Redis", redis, World{Steps: true, Queues: true, Groups: true, Answers: true, Tick: time.Microsecond}},
-	{"in one step", one(func(c *Calls) backend.Backend { return apart{c} }),
-		World{Steps: true, Queues: true, Tells: true}},
-	{"one by one", one(func(c *Calls) backend.Backend { return single{c, c, c, c} }),
-		World{Queues: true, Answers: true}},
-	{"by polling", one(func(c *Calls) backend.Backend { return poller{c} }), World{}},
-}
-
-// one returns what opens the same Backend for all processes.
-func one(of func(c *Calls) backend.Backend) func(c *Calls) func() backend.Backend {
-	return func(c *Calls) func() backend.Backend {
-		b := of(c)
-		return func() backend.Backend { return b }
-	}
+	{"in one step", func(c *Calls) backend.Backend { return apart{c} }, World{Steps: true, Queues: true, Tells: true}},
+	{"one by one", func(c *Calls) backend.Backend { return single{c, c, c, c} }, World{Queues: true, Answers: true}},
+	{"by polling", func(c *Calls) backend.Backend { return poller{c} }, World{}},
 }
 
 func newCalls() *Calls { return &Calls{Backend: memory.NewBackend(), calls: map[string]int{}} }
@@ -68,8 +55,8 @@ func Each(t *testing.T, f func(w *World)) {
 		t.Run(kind.name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				w := kind.world
-				w.T, w.Calls, w.Tick = t, newCalls(), max(1, w.Tick)
-				w.open = kind.open(w.Calls)
+				w.T, w.Calls = t, newCalls()
+				w.store = kind.open(w.Calls)
 				f(&w)
 			})
 		})
@@ -85,7 +72,7 @@ func Conform(t *testing.T, suite func(t *testing.T, h conformance.Harness)) {
 				Store: func(testing.TB) conformance.Store {
 					c := newCalls()
 					return conformance.Store{
-						Open:   kind.open(c),
+						Open:   func() backend.Backend { return kind.open(c) },
 						Delete: func(key string) { _, _ = c.ForceRelease(context.Background(), key, "") },
 					}
 				},
@@ -96,7 +83,7 @@ func Conform(t *testing.T, suite func(t *testing.T, h conformance.Harness)) {
 
 // Client returns a new Client of the store, which stands for a process.
 func (w *World) Client() *locker.Client {
-	c := locker.NewClient(w.open())
+	c := locker.NewClient(w.store)
 	w.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -156,18 +143,7 @@ type Calls struct {
 	delay time.Duration // before the store acts
 	late  time.Duration // after that
 	fault error
-	dead  string            // the label of a caller that has died
-	redis func() *node.Node // opens the store if it is a Redis
-}
-
-// ForceRelease implements [inspect.Inspector].
-func (c *Calls) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
-	if c.redis == nil {
-		return c.Backend.ForceRelease(ctx, key, owner)
-	}
-	n := c.redis()
-	defer n.Close()
-	return n.ForceRelease(ctx, key, owner)
+	dead  string // the label of a caller that has died
 }
 
 // Kill makes the store hear nothing more of the callers with that label.
@@ -234,30 +210,20 @@ func (c *Calls) count(call string) error {
 
 // Acquire implements [backend.Backend].
 func (c *Calls) Acquire(ctx context.Context, req backend.Request) (backend.Grant, error) {
-	return c.acquire(ctx, c.Backend, req)
-}
-
-func (c *Calls) acquire(ctx context.Context, b backend.Backend, req backend.Request) (backend.Grant, error) {
 	if err := c.count("Acquire"); err != nil {
 		return backend.Grant{}, err
 	}
 	defer c.answer()
-	return b.Acquire(ctx, req)
+	return c.Backend.Acquire(ctx, req)
 }
 
 // Queue implements [backend.Queuer].
 func (c *Calls) Queue(ctx context.Context, req backend.Request, wait backend.Wait) (backend.Grant, error) {
-	return c.queue(ctx, c.Backend, req, wait)
-}
-
-func (c *Calls) queue(
-	ctx context.Context, b backend.Queuer, req backend.Request, wait backend.Wait,
-) (backend.Grant, error) {
 	if err := c.count("Queue"); err != nil {
 		return backend.Grant{}, err
 	}
 	defer c.answer()
-	return b.Queue(ctx, req, wait)
+	return c.Backend.Queue(ctx, req, wait)
 }
 
 // AcquireMany implements [backend.ManyAcquirer].
@@ -273,24 +239,16 @@ func (c *Calls) AcquireMany(
 
 // Release implements [backend.Backend]. It does not fail.
 func (c *Calls) Release(ctx context.Context, req backend.Request) error {
-	return c.release(ctx, c.Backend, req)
-}
-
-func (c *Calls) release(ctx context.Context, b backend.Backend, req backend.Request) error {
 	_ = c.count("Release")
 	if c.isDead(req) {
 		return locker.ErrUnavailable
 	}
 	defer c.answer()
-	return b.Release(ctx, req)
+	return c.Backend.Release(ctx, req)
 }
 
 // Extend implements [backend.Backend]. It does not fail, and ends with ctx.
 func (c *Calls) Extend(ctx context.Context, req backend.Request) error {
-	return c.extend(ctx, c.Backend, req)
-}
-
-func (c *Calls) extend(ctx context.Context, b backend.Backend, req backend.Request) error {
 	c.mu.Lock()
 	c.calls["Extend"]++
 	delay, late := c.delay, c.late
@@ -301,7 +259,7 @@ func (c *Calls) extend(ctx context.Context, b backend.Backend, req backend.Reque
 	if c.isDead(req) {
 		return locker.ErrUnavailable
 	}
-	err := b.Extend(ctx, req)
+	err := c.Backend.Extend(ctx, req)
 	if !pause(ctx, late) {
 		return ctx.Err()
 	}
