@@ -286,8 +286,8 @@ func TestClientTellsWhatItHasInSteps(t *testing.T) {
 	})
 }
 
-// BenchmarkLooks measures acquisitions in memory beside who looks at 100,000 leases again and again, and without, in
-// turn: the medians of the ratios of what 99 % and 99.9 % of them take at most.
+// BenchmarkLooks measures acquisitions in memory while another goroutine looks at 100,000 leases again and again, and
+// without that, in turn. It reports the medians of the ratios of the 99th and the 99.9th percentiles.
 func BenchmarkLooks(b *testing.B) {
 	c := memory.New()
 	defer c.Close()

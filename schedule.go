@@ -29,7 +29,7 @@ const (
 type schedule struct {
 	grants   byDue             // all that are held
 	byKey    map[string]*grant // the last one of each key
-	more     map[*grant]bool   // the others: who has several permits, say, has them of one key
+	more     map[*grant]bool   // the others: a caller may have several permits of one key, for instance
 	inFlight int               // number of renewals in flight
 	places   places            // of renewals, except those that were given up
 	stopping int               // how many were given up since the timer fired, and have not ended yet

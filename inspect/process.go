@@ -11,8 +11,8 @@ import (
 // locker.Client always implements Process. Use locker.As to find it behind middleware.
 //
 // Both methods take up little of the time of other calls, however much there is, and hold nothing up while the loop
-// goes on: they read some at a time, as it goes on. They yield in any order. What was there all the time comes once, or
-// twice if the process gets another lease of that key meanwhile. What comes or goes meanwhile may come.
+// goes on: they read some at a time, as it goes on. They yield in any order. A lease that is there all the time comes
+// once, or twice if the process gets another lease of that key meanwhile. One that comes or goes meanwhile may come.
 type Process interface {
 	// OwnLeases yields the leases that the process holds.
 	OwnLeases() iter.Seq[OwnLease]

@@ -368,9 +368,9 @@ seatsBugs() {
   heading "planted bugs in a group in etcd"
   breaks "NO_HOLDERS, NO_WAITERS: a place is given to two"       LIMIT  -DNO_HOLDERS -DNO_WAITERS
   breaks "NO_HOLDERS: a grant rests on an old reading"           LIMIT  -DNO_HOLDERS -DRW=1 -DLEAVES=1
-  breaks "NO_WAITERS: a newcomer overtakes who comes to wait"    FIFO   -DNO_WAITERS
+  breaks "NO_WAITERS: a newcomer overtakes a waiter that comes"  FIFO   -DNO_WAITERS
   breaks "OVERTAKEN: a weight is overtaken for ever"             FIFO   -DOVERTAKEN
-  breaks "KEPT_OUT: who waits keeps out one for whom there is room" HELD -DKEPT_OUT -DTRY=1
+  breaks "KEPT_OUT: a waiter keeps out one for whom there is room"  HELD -DKEPT_OUT -DTRY=1
   breaks "DEAF: nobody is told that a holder has left"           STUCK  -DDEAF
   breaks "LOWER_SILENT: a writer becomes a reader, tells nobody" STUCK  -DLOWER_SILENT -DRW=1 -DSTAY=1
 }

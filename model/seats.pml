@@ -15,8 +15,8 @@
  *   LIMIT  nobody has a number that another one has, or that is not below its own n; a writer is alone, and relies alone
  *   TOKEN  a writer has a greater token than all before it, a reader a greater one than all writers before it
  *   FIFO   nobody is granted anything before one that waited earlier, except an upgrade, and a reader before one that
- *          waits to be upgradeable. Who tries does not wait
- *   HELD   who tries is not refused if there is room for it beside all that wait
+ *          waits to be upgradeable. A caller that tries does not wait
+ *   HELD   a caller that tries is not refused if there is room for it beside all waiters
  *   STUCK  all callers are served, or leave
  *
  * With STAY=1, nobody returns anything while somebody has room that waits: then STUCK says that all who have room are
@@ -164,7 +164,7 @@ inline copy() {
 	od
 }
 
-/* Whoever waits and does not fit keeps those behind it out, but for those that only try, and for those that want to be
+/* A waiter that does not fit keeps those behind it out, but for those that only try, and for those that want to be
  * upgradeable, whom readers pass. */
 #define STOPS(o) (!tries[o])
 
@@ -202,7 +202,7 @@ inline next(newcomer) {
 				reading = reading - (want[i1] == SHARED);
 				hk[i1] = want[i1]; hn[i1] = f1 & ~ALL; them = them | BIT(i1); gt = gt | ((f1 & ~ALL) << (3 * (i1 - 1)))
 			:: else ->
-#ifdef OVERTAKEN                                       /* BUG: who fits is served before one that does not */
+#ifdef OVERTAKEN                                       /* BUG: a waiter that fits is served before one that does not */
 				skip
 #else
 				stop = STOPS(i1) && !(want[i1] == UPGRADE && reading > 0)
@@ -215,7 +215,7 @@ inline next(newcomer) {
 	od
 }
 
-/* room becomes whether somebody who waits has room. */
+/* room becomes whether a waiter has room. */
 inline clean() {
 	if
 	:: STAY -> next(0); room = (them > 0 || ups1 > 0)
@@ -297,7 +297,7 @@ inline grant(o, ups, came) {
 #else
 #define HOLDERS_ARE(x) sameHolders[x]
 #endif
-#ifdef NO_WAITERS                                      /* BUG: a newcomer does not see who comes to wait */
+#ifdef NO_WAITERS                                      /* BUG: a newcomer does not see a waiter that comes */
 #define ALL_ARE(x) HOLDERS_ARE(x)
 #else
 #define ALL_ARE(x) same[x]
@@ -320,7 +320,7 @@ inline before(o, careful) {
 	i1 = 0
 }
 
-/* There is no room for who is refused: those that have something, and those that wait and can be served, leave none. */
+/* A caller is refused only if holders, and waiters that can be served, leave no room for it. */
 inline refused(o) {
 	copy(); i1 = 1; w1 = 0;
 	do
@@ -342,7 +342,7 @@ inline refused(o) {
 	CHECK(f1 == 0 || w1 == 99, HELD)
 }
 
-/* What a newcomer finds. Those that wait and have room are about to be served. */
+/* What a newcomer finds. Waiters that have room are about to be served. */
 inline admit(o, ups) {
 	next(o);
 	if
@@ -353,7 +353,7 @@ inline admit(o, ups) {
 	:: else ->
 		fit(o, want[o]);
 		gt = f1 & ~ALL;
-#ifdef KEPT_OUT                                        /* BUG: who waits keeps out those for whom there is room, too */
+#ifdef KEPT_OUT                                        /* BUG: a waiter keeps out those for whom there is room, too */
 		answer[o] = (them > 0 || ups1 > 0 || f1 == 0 -> BEHIND : MAY);
 #else
 		answer[o] = (f1 == 0 -> BEHIND : (them > 0 || ups1 > 0 -> COME : MAY))
@@ -468,7 +468,7 @@ inline perform(x, o) {
 	if :: f1 == HELP || f1 == MAY :: else -> served[x] = 0; servedUps[x] = 0; gets[x] = 0; same[x] = false; sameHolders[x] = false fi
 }
 
-/* After what nobody is told of, each waiter looks once more: when it renews its lease. */
+/* If nobody is told of a change, each waiter looks once more: when it renews its lease. */
 inline beat() {
 	i1 = 1;
 	do

@@ -23,7 +23,7 @@ type share struct {
 // contended is so long that the turns, which are of random lengths, average out.
 const contended = 10 * time.Minute
 
-// contend has processes take a lock again and again, for hold each time, for a total time.
+// contend has processes take a lock again and again until total has passed, and hold it for hold each time.
 func contend(t *testing.T, processes int, hold, total time.Duration, open func() record.Store) []share {
 	shares := make([]share, processes)
 	var wg sync.WaitGroup

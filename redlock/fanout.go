@@ -93,7 +93,7 @@ func (f *fanout) linger(late nodeSet, come bool) time.Time {
 // letGo has op leave the calls that have not come back.
 func (f *fanout) letGo(op asker) {
 	f.open.each(func(tag int) {
-		f.open &^= only(tag) // first: a hook may panic, and the others are left after that
+		f.open &^= only(tag) // first, because a hook may panic, and then the others are left
 		op.leave(tag)
 	})
 }

@@ -27,7 +27,7 @@ type leaseUpdate struct {
 	// absent are the nodes that were pending and have not answered yet. The lease's mu guards it.
 	absent nodeSet
 	next   *leaseUpdate // the next in the lease's list of updates
-	parted bool         // it is in that list no more
+	parted bool         // it is not in that list any more
 	// ahead are the nodes that are asked to compare with the counter that they granted, which is past the token.
 	ahead nodeSet
 	calls []node.Call   // by node

@@ -152,7 +152,7 @@ func TestWaiterBearsTheRest(t *testing.T) {
 		if rested := got.Sub(restarted); rested < rest-100*time.Millisecond {
 			t.Errorf("the server has rested for %v, want %v", rested, rest)
 		}
-		// What was asked before that depends on how long the connections were not back.
+		// How many calls there were before depends on how long the connections were away.
 		if n := roundTrips(t, s) - before; n > 6 {
 			t.Errorf("%d calls for one lock", n)
 		}

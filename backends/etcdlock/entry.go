@@ -22,7 +22,7 @@ func readAll(dir string) clientv3.Op {
 		clientv3.SortAscend))
 }
 
-// readWaiters reads who waits.
+// readWaiters reads the waiters of a directory.
 func readWaiters(dir string) clientv3.Op {
 	return clientv3.OpGet(dir+waits, clientv3.WithPrefix())
 }
@@ -36,7 +36,7 @@ func nobodySince(dir string, revision int64) clientv3.Cmp {
 		WithRange(clientv3.GetPrefixRangeEnd(dir))
 }
 
-// noneSince says that also nobody has come who waits.
+// noneSince says that, in addition, no waiter has come.
 func noneSince(dir string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(dir), "<", revision+1).WithPrefix()
 }
@@ -85,7 +85,7 @@ func (b *store) enter(ctx context.Context, req *backend.Request, l *lease) (*tak
 	for i := range p.want.Weight {
 		p.permits = append(p.permits, i)
 	}
-	if p.want.From != "" { // what it is of is in there
+	if p.want.From != "" { // the lock to be upgraded is in there
 		alone, otherwise = []clientv3.Cmp{b.never()}, read
 	}
 	resp, err := b.kv.Txn(ctx).If(alone...).Then(put()...).Else(otherwise...).Commit()
@@ -211,8 +211,8 @@ func isTooLarge(err error) bool {
 	return c == codes.InvalidArgument || c == codes.ResourceExhausted && !full
 }
 
-// handOn serves those that wait and have room, whoever they are. It returns what an owner has, as soon as it has
-// something, or the group, once nobody in it has room any more.
+// handOn serves all waiters that have room. It returns the place of an owner, as soon as that has one, or the group,
+// once no waiter in it has room any more.
 func (b *store) handOn(ctx context.Context, key string, permits bool, token string) (*taken, *group, error) {
 	dir := b.dir(key)
 	for most := maxServed; ; {
@@ -312,7 +312,7 @@ func (b *store) isWanted(ctx context.Context, req backend.Request) (bool, error)
 	}
 	g, err := groupOf(dir, resp.Responses[0].GetResponseRange().Kvs, resp.Header.Revision, permits)
 	if err != nil {
-		return false, nil //nolint:nilerr // what is no waiter waits for nothing
+		return false, nil //nolint:nilerr // an entry that is no waiter waits for nothing
 	}
 	has := place{want: *req.Group, permits: []int{0}}
 	if p := holdingOf(req).what(); p != nil {

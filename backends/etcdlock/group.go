@@ -17,9 +17,9 @@ import (
 	"github.com/golocker/locker/backend"
 )
 
-// A group has a directory, as a lock has. Who has something of it has the entry directory + owner value, as the holder
-// of a lock has, and its revision, lease, extension and release are those of a lock. Who waits has the entry directory
-// + waits + owner value. A grant to a waiter deletes the one and creates the other.
+// A group has a directory, as a lock has. A holder has the entry directory + owner value, as the holder of a lock has,
+// and its revision, lease, extension and release are those of a lock. A waiter has the entry directory + waits + owner
+// value. A grant to a waiter deletes the one and creates the other.
 //
 // Each grant is one transaction, which rests on a read of the directory. It compares that no entry of a holder was
 // created since. So all holders that there are when it is executed were seen by the read: they can only have left, or
@@ -28,7 +28,7 @@ import (
 // with them.
 
 const (
-	// waits is before the owner value of a waiter, and after that of a holder that has released what it had with Keep.
+	// waits is before the owner value of a waiter, and after that of a holder that has released its place with Keep.
 	// No owner value has it, and it sorts before all that these begin with.
 	waits = "%"
 
@@ -268,9 +268,9 @@ func (g *group) lowest(want *backend.Group) (permits []int) {
 // to be. What a newcomer wants may be free all the same, if it queues behind them.
 var errLost = errors.New("others come at the same time")
 
-// admit returns what a newcomer can have at once. The error matches errLost if there is room for it behind those that
-// wait and are about to be served. If the error matches locker.ErrHeld, it describes who is in front, or has what the
-// caller wants.
+// admit returns what a newcomer can have at once. The error matches errLost if there is room for it behind the waiters
+// that are about to be served. If the error matches locker.ErrHeld, it describes the caller in front, or one that has
+// what the caller wants.
 func (g *group) admit(want *backend.Group) (permits []int, err error) {
 	if want.From != "" && !g.has(want) {
 		return nil, locker.ErrNotHeld
@@ -301,7 +301,7 @@ func (g *group) refusal(want *backend.Group) error {
 }
 
 // heldFor describes the holder that a caller waits for which wants that. How much is left of its time, a second request
-// would tell: what is told is the most.
+// would tell. This returns its TTL, which is the most that can be left.
 func (g *group) heldFor(want *backend.Group) *locker.HeldError {
 	for i := range g.held {
 		if m := &g.held[i]; m.inWayOf(want) {
@@ -323,7 +323,7 @@ func (g *group) ahead(i int) *seat {
 
 // next returns the waiters that can be served now, with what they get, most of them at most: in their order, up to the
 // first that cannot have all that it wants. Those that want a shared lock pass those that want an upgradeable one.
-// Whoever waits to upgrade what it does not have any more, or only tries, is about to leave.
+// A waiter for an upgrade whose lock has ended is about to leave, and so is one that only tries.
 func (g *group) next(most int) (served []seat) {
 	reading := 0
 	for _, w := range g.waiting {

@@ -108,12 +108,12 @@ func TestGroups(t *testing.T) {
 		"a free place is one step":                        costsOfFreePlaces,
 		"only the first waiter looks at the group":        watchesTheOneBefore,
 		"a downgrade is told to those that wait":          downgradeIsTold,
-		"who tries gets what a dead waiter leaves": func(t *testing.T, s *store) {
+		"a caller that tries gets what a dead waiter leaves": func(t *testing.T, s *store) {
 			comesBehindADeadWaiter(t, s, func(b *etcdlock.Backend, req backend.Request) (backend.Grant, error) {
 				return b.Acquire(t.Context(), req)
 			})
 		},
-		"who waits gets what a dead waiter leaves": func(t *testing.T, s *store) {
+		"a waiter gets what a dead waiter leaves": func(t *testing.T, s *store) {
 			comesBehindADeadWaiter(t, s, func(b *etcdlock.Backend, req backend.Request) (backend.Grant, error) {
 				wait, _ := clientwait.New(t.Context(), locker.Patience(time.Minute))
 				return b.Queue(t.Context(), req, wait)
@@ -341,8 +341,8 @@ func keepsPermits(t *testing.T, s *store) {
 	s.judge(permitsOf)
 }
 
-// costsOfFreePlaces counts requests: what is free costs what a lock costs, however much of a group it is. The lease is
-// revoked in the background.
+// costsOfFreePlaces counts requests: a free place costs as much as a lock, and so do several places at once. The lease
+// is revoked in the background.
 func costsOfFreePlaces(t *testing.T, s *store) {
 	var mu sync.Mutex
 	sent := map[string]int{}
@@ -450,7 +450,7 @@ func passesWhoTries(t *testing.T, s *store) {
 		t.Errorf("a caller that tries for two of three permits, which others have: expected ErrHeld, seen %v", err)
 	}
 	s.judge(permitsOf)
-	until(t, "who has tried has left", func() bool { return len(s.left()) == 3 })
+	until(t, "the caller that has tried has left", func() bool { return len(s.left()) == 3 })
 }
 
 // A hook panics in the middle of a wait, for a lock and for an entry of a group.
@@ -496,7 +496,7 @@ func leavesAfterAPanic(t *testing.T, s *store) {
 	}
 }
 
-// Many wait for one permit. What is returned makes the first of them look at the group, and the second one at those
+// Many wait for one permit. When it is returned, the first of them looks at the group, and the second one at those
 // that wait.
 func watchesTheOneBefore(t *testing.T, s *store) {
 	b := s.opened()

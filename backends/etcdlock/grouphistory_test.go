@@ -189,8 +189,9 @@ func (h *history) overlaps(revision int64) {
 	}
 }
 
-// overtakes fails if one who was there before waits on. An upgrade passes all, and may come while another grant is on
-// its way. Whoever waits to upgrade what it has not any more, waits for nothing, and who tries does not wait.
+// overtakes fails if a waiter that was there before still waits. An upgrade passes all, and may come while another
+// grant is on its way. A waiter for an upgrade whose lock has ended waits for nothing, and a caller that tries does not
+// wait.
 func (h *history) overtakes(s *seat, before map[string]*seat) {
 	h.t.Helper()
 	came := int64(1 << 62)
@@ -307,8 +308,8 @@ func crowds(t *testing.T, s *store, key string) {
 	}
 }
 
-// Whoever asks once gets what is free, however many ask at the same moment, and without reading the group again for
-// each of the others.
+// A caller that asks once gets what is free, however many ask at the same moment, and without reading the group again
+// for each of the others.
 func grantsAllThatTry(t *testing.T, s *store) {
 	for _, tt := range []struct {
 		callers int
@@ -343,7 +344,7 @@ func grantsAllThatTry(t *testing.T, s *store) {
 				req := ask()
 				g, err := bs[i%len(bs)].Acquire(t.Context(), req)
 				if err != nil {
-					t.Errorf("one of %d callers for what is free of %s: %v", tt.callers, key, err)
+					t.Errorf("one of %d callers that ask for free places of %s: %v", tt.callers, key, err)
 					return
 				}
 				req.Private = g.Private
@@ -354,7 +355,7 @@ func grantsAllThatTry(t *testing.T, s *store) {
 		}
 		all.Wait()
 		if n := sent.Load(); n > int64(15*tt.callers) {
-			t.Errorf("%d callers for what is free of %s made %d transactions", tt.callers, key, n)
+			t.Errorf("%d callers that ask for free places of %s made %d transactions", tt.callers, key, n)
 		}
 		for i, req := range held {
 			all.Go(func() {

@@ -12,10 +12,10 @@ import (
 	"github.com/golocker/locker/backend"
 )
 
-// seeker is what a waiter for an entry of a group has beside one for a lock. It waits for the waiter just before it, as
-// one for a lock does. The first one reads the whole group, when a holder leaves, and serves itself and those behind it
-// that have room. The others are told by the deletion of their entry, whose successor has the lease that they renew
-// until they have moved it.
+// seeker is a waiter for an entry of a group. It waits for the waiter just before it, as a waiter for a lock does. The
+// first one reads the whole group when a holder leaves, and serves itself and those behind it that have room. The
+// others are told by the deletion of their entry, whose successor has the lease that they renew until they have moved
+// it.
 type seeker struct {
 	*waiter
 	joined  int64 // the revision of the entry that waits; 0: there is none

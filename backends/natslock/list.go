@@ -38,8 +38,8 @@ var errLost = errors.New("messages of the listing were lost, or the consumer has
 // reasons that was not enough to end. A consumer may be with a server that follows the leader, and lags behind. And the
 // server counts what is to come in two steps, of which the first takes off the record that a renewal replaces.
 //
-// A server that lags behind also has locks that were freed before the listing began. So in a cluster, the leader is
-// asked about each lock, and what it says is shown.
+// A server that lags behind may also have locks that were freed before the listing began. So in a cluster, the listing
+// asks the leader about each lock, and shows its answer.
 func (b *store) List(ctx context.Context, prefix string) iter.Seq2[inspect.Listed, error] {
 	return func(yield func(inspect.Listed, error) bool) {
 		if err := b.list(ctx, b.prefix+prefix, func(l inspect.Listed) bool { return yield(l, nil) }); err != nil {

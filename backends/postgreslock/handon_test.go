@@ -15,8 +15,8 @@ import (
 	"github.com/golocker/locker/internal/testing/pgtest"
 )
 
-// A waiter that has died costs those behind it what a dead waiter for a lock costs, also if it wants all permits, gets
-// them, or its clock was ahead.
+// A waiter that has died delays those behind it for as long as a dead waiter for a lock does, also if it wants all
+// permits, gets them, or its clock was ahead.
 func testDeadWaiterForPermits(t *testing.T, s *pgtest.Server) {
 	for shift, served := range map[string]string{
 		"-1.5 seconds": "dead", "-2.5 seconds": "", "-3 seconds": "b", "1 hour": "b",
@@ -35,7 +35,7 @@ func testDeadWaiterForPermits(t *testing.T, s *pgtest.Server) {
 			g.releases("a")
 			prompt = time.Since(began) < 400*time.Millisecond
 		}
-		g.want("who is served, "+shift, g.handed(), served)
+		g.want("the waiters that are served, "+shift, g.handed(), served)
 		if got := g.asks("b", true, 3, 1); served != "b" && got != "" && time.Since(began) < 500*time.Millisecond {
 			t.Errorf("b, as long as the dead one counts: got %s, want nothing", got)
 		}
@@ -50,20 +50,20 @@ func testDeadWaiterForPermits(t *testing.T, s *pgtest.Server) {
 	}
 }
 
-// What was handed to a waiter that has died keeps nobody out for long if the clock was set back after that.
+// A permit that was handed to a waiter that has died keeps nobody out for long, even if the clock was set back since.
 func testClockIsSetBack(t *testing.T, s *pgtest.Server) {
 	g := group{t, pool(t, s.URL("postgres")), "clock is set back"}
 	for _, token := range []string{"a", "w", "b"} {
 		g.asks(token, token != "a", 1, 1)
 	}
 	g.releases("a")
-	g.want("who is served", g.handed(), "w")
+	g.want("the waiters that are served", g.handed(), "w")
 	run(t, g.pool, "UPDATE locker.entries SET expires = expires + interval '1 hour' WHERE name = $1", []byte(g.name))
 	g.want("b", g.asks("b", true, 1, 1), "{0}")
 }
 
-// Two releases at the same time serve two waiters: the second one waits until the first has ended, and sees what that
-// has done. Transactions that do not see what others have done since they began are refused.
+// Two releases at the same time serve two waiters: the second one waits until the first has ended, and sees its
+// effects. Transactions that do not see what others have done since they began are refused.
 func testReleasesAtTheSameTime(t *testing.T, s *pgtest.Server) {
 	for _, calls := range [][2]string{
 		{"release($1, 'a', 0)", "release($1, 'b', 0)"},
@@ -105,7 +105,7 @@ func testReleasesAtTheSameTime(t *testing.T, s *pgtest.Server) {
 		})
 		must(t, "Commit", first.Commit(t.Context()))
 		<-ended
-		g.want("who is served by "+strings.Join(calls[:], " and "), g.handed(), "w1 w2")
+		g.want("the waiters that are served by "+strings.Join(calls[:], " and "), g.handed(), "w1 w2")
 	}
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
 		for _, call := range []string{
@@ -120,7 +120,7 @@ func testReleasesAtTheSameTime(t *testing.T, s *pgtest.Server) {
 	}
 }
 
-// What is handed to a waiter is claimed beside a step of the group, which may wait for the disk, and has then the TTL
+// A waiter claims its permit beside a step of the group, which may wait for the disk, and the permit has then the TTL
 // that the waiter asks for. A token that was undone gets nothing, and no waiter loses its turn by that.
 func testWhatIsHandedIsClaimed(t *testing.T, s *pgtest.Server) {
 	g := group{t, pool(t, s.URL("postgres")), "claims"}
@@ -131,7 +131,7 @@ func testWhatIsHandedIsClaimed(t *testing.T, s *pgtest.Server) {
 	g.asks("w2", true, 2, 1)
 	g.want("undo of the token of a waiter", g.does("undo($1, $2, '', 60000000)", "undone"), "")
 	g.releases("a")
-	g.want("who is served beside one whose token was undone", g.handed(), "w1")
+	g.want("the waiters that are served beside one whose token was undone", g.handed(), "w1")
 	g.does("undo($1, $2, $2, 0)", "wants the first")
 	step := begin(t, s.URL("postgres"), pgx.ReadCommitted)
 	_, err := step.Exec(t.Context(), "SELECT locker.acquire_entry($1, 'b', '', 60000000, '', '', 3, 0, 2, 1, '', '{}')",
@@ -143,12 +143,12 @@ func testWhatIsHandedIsClaimed(t *testing.T, s *pgtest.Server) {
 	g.want("whether a claim has the TTL of its request", texts(t, g.pool, "SELECT (expires < clock_timestamp() + "+
 		"interval '1 second')::text FROM locker.entries WHERE name = $1", []byte(g.name))[0], "true")
 	g.ages("w1")
-	g.want("a release of what is over", g.ends("release($1, 'w1', 0)"), "gone")
+	g.want("a release of an entry that is over", g.ends("release($1, 'w1', 0)"), "gone")
 	g.want("those that are told only, because the group was empty", g.handed(), "")
 	run(t, g.pool, "UPDATE locker.waiters SET token = 'anew', seen = clock_timestamp() + interval '2 seconds' "+
 		"WHERE name = $1 AND ticket = 'undone'", []byte(g.name))
 	g.want("w2", g.asks("w2", true, 2, 1), "{1}")
-	g.want("who is served beside it", g.handed(), "anew")
+	g.want("the waiters that are served beside it", g.handed(), "anew")
 	g.want("an undoing", g.does("undo($1, $2, $2, 60000000)", "anew"), "")
 	_, err = g.pool.Exec(t.Context(), strings.Replace(claim, "'w1'", "'anew'", 1), []byte(g.name))
 	if got := postgreslock.Code(err); got != "LKUND" {
@@ -262,7 +262,7 @@ func testSweepsHandOnWhatIsFree(t *testing.T, _ *pgtest.Server) {
 		run(t, g.pool, "UPDATE locker.waiters SET seen = clock_timestamp() - interval '2.2 seconds' WHERE name = $1",
 			[]byte(name))
 		g.want("release", g.does("release($1, 'a', 0)"), "held")
-		g.want("who is told only", g.handed(), "")
+		g.want("the waiters that something is handed to", g.handed(), "")
 		must(t, "Commit", keeps.Commit(t.Context()))
 		run(t, g.pool, "UPDATE locker.waiters SET seen = clock_timestamp() WHERE name = $1", []byte(name))
 		run(t, g.pool, "SELECT setval('locker.fences', "+
@@ -297,7 +297,7 @@ func testLateClaims(t *testing.T, s *pgtest.Server) {
 	g.asks("w", true, 1, 1)
 	g.asks("behind", true, 1, 1)
 	g.releases("a")
-	g.want("who is served", g.handed(), "w")
+	g.want("the waiters that are served", g.handed(), "w")
 	g.ages("w")
 	step := begin(t, s.URL("postgres"), pgx.ReadCommitted)
 	_, err := step.Exec(t.Context(), "SELECT locker.enter($1)", []byte(g.name))

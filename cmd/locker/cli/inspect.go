@@ -136,7 +136,7 @@ type used struct {
 	err            error
 }
 
-// add adds a lock that belongs to the key: a group, a permit, or a gate, which has who waits at the front.
+// add adds a lock that belongs to the key: a group, a permit, or a gate, which the first waiter holds.
 func (u *used) add(name string, i inspect.Inspection, err error) {
 	u.waiting += i.Waiting
 	u.err = errors.Join(u.err, err)

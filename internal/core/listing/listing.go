@@ -53,9 +53,9 @@ func Of[N any](
 	}
 }
 
-// Pace is that of a listing. Between two questions, the store has as much time for others as it took for the first of
-// them, a millisecond at most: no server should be kept at one for longer, and the rest is that of networks. A list of
-// many locks would keep a server busy for a minute otherwise.
+// Pace is that of a listing. Between two questions, it rests for as long as the answer to the first one took, but for a
+// millisecond at most: no step of a server should take longer, so the rest of an answer's time is that of the network.
+// Without it, a list of many locks would keep a server busy for a minute.
 type Pace struct {
 	at   time.Time     // when the store was asked, or has answered
 	took time.Duration // what the last answer took

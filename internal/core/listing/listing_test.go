@@ -10,13 +10,12 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// A server has as much time for others as it took for the last answer, also if that has shown nothing, and no more than
-// a millisecond, for the rest of an answer is that of the network.
+// A listing rests for as long as the last answer took, also if that has shown nothing, and for a millisecond at most.
 func TestListsRestBetweenTheirQuestions(t *testing.T) {
 	for _, tt := range []struct{ takes, prints, rests time.Duration }{
 		{300 * time.Microsecond, 0, 300 * time.Microsecond},
 		{20 * time.Millisecond, 0, time.Millisecond},
-		{300 * time.Microsecond, time.Second, 0}, // who loops has been slow
+		{300 * time.Microsecond, time.Second, 0}, // the caller's loop was slow
 	} {
 		virtual.Test(t, func(t *testing.T) {
 			var ends time.Time // of the last answer

@@ -49,7 +49,7 @@ func (n *Node) rest(
 				keys = append(keys, key)
 			}
 		}
-		if !yield(keys, nil) { // also none, for who lists has a pace
+		if !yield(keys, nil) { // also if there are none, because the caller paces the listing
 			return false, false
 		}
 		if p.Cursor == "0" {

@@ -63,7 +63,7 @@ func reach(t testing.TB, s *redistest.Server, dial func() (redis.Conn, error)) *
 }
 
 // inTime runs f, in which something on the server ends after limit. If f takes longer, because the machine is busy or
-// stands still, what it finds wrong does not count, and it is run again.
+// stands still, its findings do not count, and it is run again.
 func inTime(t *testing.T, limit time.Duration, f func(t testing.TB)) {
 	t.Helper()
 	for range 20 {

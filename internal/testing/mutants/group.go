@@ -126,7 +126,7 @@ var groupMutants = []mutant{
 	{"a hook that panics leaves votes of a Redlock", []patch{{"redlock/waiter.go",
 		"if !returned { // a hook has panicked", "if !returned && w == nil {"}},
 		[]killer{test("redlock", "TestHookVotedThatPanics")}},
-	{"a hook that panics leaves what a majority of a Redlock has granted", []patch{{"redlock/acquisition.go",
+	{"a hook that panics leaves a lock that a majority of a Redlock has granted", []patch{{"redlock/acquisition.go",
 		"	_ = a.b.Release(ctx, a.req)\n", "	_ = ctx\n"}}, []killer{test("redlock", "TestHookVotedThatPanics")}},
 	{"a hook that panics leaves a position in the queue of a Redlock", []patch{{"redlock/backend.go",
 		"case !granted:", "case !granted && w.turn == nil:"}}, []killer{test("redlock", "TestWaiterWhoseHookPanics")}},

@@ -29,7 +29,7 @@ var listingMutants = []mutant{
 	{"a listing in NATS leaves its consumer behind",
 		[]patch{{"backends/natslock/list.go", "	if l.consumer != nil {\n", "	if l.consumer == nil {\n"}},
 		[]killer{testIn("backends/natslock", "TestListingNeedsTheseRights")}},
-	{"a listing of a cluster of NATS shows what a follower has",
+	{"a listing of a cluster of NATS does not ask the leader",
 		[]patch{{"backends/natslock/list.go", "is && l.clustered() {", "is && l.clustered() && l.read == 0 {"}},
 		[]killer{testIn("backends/natslock", "TestListingOfAClusterAsksTheLeader")}},
 	{"a listing does not rest between its requests",

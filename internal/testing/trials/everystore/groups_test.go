@@ -15,9 +15,9 @@ import (
 	"github.com/golocker/locker/semaphore"
 )
 
-// BenchmarkGroups is what an acquisition and its release cost where permits, readers and writers are one group: what is
-// free, what callers of four Clients contend for, who use it for a millisecond, all permits for one caller, one by one,
-// and a weight of all.
+// BenchmarkGroups measures an acquisition and its release where permits, readers and writers are one group: of a free
+// group, of one for which callers of four Clients contend and which they use for a millisecond, of all permits by one
+// caller, one by one, and of a weight of all.
 func BenchmarkGroups(b *testing.B) {
 	for name, start := range map[string]func(b *testing.B) (url func(addr string) string, server string){
 		"Redis": func(b *testing.B) (func(string) string, string) {
@@ -52,10 +52,10 @@ func BenchmarkGroups(b *testing.B) {
 	}
 }
 
-// groupMeter counts what clients send to a server, and what comes back.
+// groupMeter counts requests to a server, and the bytes of them and of the answers.
 type groupMeter struct{ requests, bytes atomic.Int64 }
 
-// relay returns the address of a way to a server. What a client sends at once is one request.
+// relay returns the address of a way to a server. Bytes that a client sends at once are one request.
 func (m *groupMeter) relay(b *testing.B, server string) (addr string) {
 	side := func(requests int64) testserver.Side {
 		return testserver.Side{Read: testserver.Chunks(), Decide: func(piece []byte) testserver.Action {
