@@ -183,10 +183,10 @@ func (a *acquisition) note(i int) *node.Vote {
 func (a *acquisition) heard(i int, v *node.Vote) {
 	a.b.logDuplicate(i, v.Err)
 	switch {
+	case v.Granted, isHeld(v.Err), errors.Is(v.Err, node.ErrGivenUp):
+		a.b.health.answered(i, time.Since(a.start))
 	case errors.Is(v.Err, locker.ErrUnavailable):
 		a.b.health.failed(i)
-	case v.Granted, isHeld(v.Err):
-		a.b.health.answered(i, time.Since(a.start))
 	}
 }
 

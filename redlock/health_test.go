@@ -3,10 +3,14 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backend"
+	"github.com/golocker/locker/internal/redis/node"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
@@ -67,6 +71,38 @@ func TestNodesThatAnswerLateAreNotTakenForFailed(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(10 * time.Second)
+		s.close()
+	})
+}
+
+// What a node says to an attempt tells whether the node is in order. An attempt that was executed after its own clean-up
+// was answered: Lock would say otherwise that there is no quorum, if two of five nodes are dead and a waiter has left the
+// third one just now.
+func TestAnswersTellWhetherANodeIsInOrder(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newTestbed(t)
+		s.client()
+		b := s.backends[0]
+		for _, tt := range []struct {
+			vote    node.Vote
+			inOrder bool
+		}{
+			{node.Vote{Granted: true}, true},
+			{node.Vote{Err: &locker.HeldError{}}, true},
+			{node.Vote{Err: fmt.Errorf("%w: %w", locker.ErrUnavailable, node.ErrGivenUp)}, true},
+			{node.Vote{Err: fmt.Errorf("%w: %w", locker.ErrUnavailable, io.EOF)}, false},
+		} {
+			for _, before := range []bool{false, true} {
+				b.health = health{}
+				if !before {
+					b.health.failed(0)
+				}
+				newAcquisition(t.Context(), b, backend.Request{Key: "k", TTL: time.Minute}, true).heard(0, &tt.vote)
+				if got := !b.health.isFaulty(0); got != tt.inOrder {
+					t.Errorf("%+v: in order before %t, now %t", tt.vote, before, got)
+				}
+			}
+		}
 		s.close()
 	})
 }

@@ -187,12 +187,15 @@ func TestGuardCoversTheTTLOfAText(t *testing.T) {
 func TestGuardRemembersTextsThatWereUsed(t *testing.T) {
 	t.Parallel()
 	anyDriver := opened(drivers.Names()[0])
-	master, replica := redistest.Start(t), redistest.Start(t)
+	master, replica := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
 	host, port, err := net.SplitHostPort(master.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	replica.Cmd(t, "REPLICAOF", host, port)
+	eventually(t, 30*time.Second, "the replica is attached", func() bool { // a master rests when it gets its first one
+		return strings.Contains(replica.Cmd(t, "INFO", "replication").(string), "master_link_status:up")
+	})
 	bootstrap(t, anyDriver(t, master.Addr()), single.Guard(ttl))
 	client := func(s *redistest.Server) *locker.Client {
 		return closing(t, single.New(anyDriver(t, s.Addr()), single.Guard(ttl)))

@@ -46,8 +46,8 @@ func explained(err error, refusal drivers.ServerError) error {
 	return err
 }
 
-// errGivenUp is the answer to an attempt that was executed after its own clean-up.
-var errGivenUp = errors.New("the attempt was given up before it arrived")
+// ErrGivenUp is the answer to an attempt that was executed after its own clean-up. The node is in order.
+var ErrGivenUp = errors.New("the attempt was given up before it arrived")
 
 // errorOf returns the status of a script as an error of package locker, or nil if the script has done what it was asked
 // for. held describes another owner's lock if the status is Waiting, and has the time of a status of the guard. number
@@ -58,7 +58,7 @@ func errorOf(s script.Status, held locker.HeldError, number int) error {
 		h := held // held itself would be allocated for every answer
 		return &h
 	case script.GivenUp:
-		return errGivenUp
+		return ErrGivenUp
 	case script.NotALock:
 		return locker.ErrForeignKey
 	case script.Apart:
@@ -117,7 +117,7 @@ func known(err error) bool {
 	if errors.As(err, new(alias)) || errors.As(err, new(*guardError)) {
 		return true
 	}
-	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp) ||
+	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, ErrGivenUp) ||
 		errors.Is(err, locker.ErrNotHeld)
 }
 
@@ -127,7 +127,7 @@ func isFault(err error) bool {
 	if errors.As(err, &guarded) {
 		return guarded.status != script.OtherGuard
 	}
-	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, errGivenUp) &&
+	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, ErrGivenUp) &&
 		!errors.Is(err, errNotUpgradeable)
 }
 

@@ -29,7 +29,7 @@ func TestForceReleaseIsFinal(t *testing.T) {
 		t.Errorf("it says that it took the lock from %+v", seen)
 	}
 	v := n.vote(send(t, n, attempt("k", "a").Acquire(10*time.Second, 1, 0)), nil)
-	if !errors.Is(v.Err, errGivenUp) || v.Doubtful {
+	if !errors.Is(v.Err, ErrGivenUp) || v.Doubtful {
 		t.Errorf("a late acquisition of the former owner got %+v", v)
 	}
 	// The second tombstone takes the place of the mark.

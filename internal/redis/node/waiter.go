@@ -284,7 +284,7 @@ func (w *waiter) look(told bool) (p script.Position, err error) {
 // resume begins a new attempt.
 func (w *waiter) resume() (script.Position, error) {
 	p, err := w.enqueue()
-	if !errors.Is(err, errGivenUp) {
+	if !errors.Is(err, ErrGivenUp) {
 		return p, err
 	}
 	w.ignore()
