@@ -46,6 +46,7 @@ func testGroups(t *testing.T, s *pgtest.Server) {
 		"ToItself":            testWaiterHandsOnToItself,
 		"Sweeps":              testSweepsHandOnWhatIsFree,
 		"NoTurn":              testWaitersWithoutATurnAreCheap,
+		"FarBehind":           testWaitersFarBehindNeedNoAdvisoryLock,
 		"InTx":                testPermitInATransaction,
 		"Apart":               testProgramsWithALockForEachPlace,
 		"Tools":               testToolsKnowGroups,
@@ -461,6 +462,56 @@ func testWaitersWithoutATurnAreCheap(t *testing.T, s *pgtest.Server) {
 	g.want("a release of what is over", g.does("release($1, $2, 0)", "a"), "gone")
 	looks("when all is free", "63", 100, true)
 	looks("behind 64 others", "64", 100, false)
+}
+
+// A waiter with 64 others before it that keep it from its turn shows without the advisory lock that it is there, and any
+// other one with it.
+func testWaitersFarBehindNeedNoAdvisoryLock(t *testing.T, s *pgtest.Server) {
+	for _, want := range []backend.Group{{N: 1, Weight: 1}, {Kind: backend.Exclusive}} {
+		g := group{t, pool(t, s.URL("postgres")), fmt.Sprint("far behind ", want.Kind)}
+		last := fmt.Sprint("last ", want.Kind) // no other test may have the token, which is undone
+		for i := range 67 {
+			g.asksFor(strconv.Itoa(i), i > 0, want)
+		}
+		g.asksFor(last, true, want)
+		// asks returns who has been seen then, and whether the request has the advisory lock.
+		asks := func(ticket, token string) (seen string) {
+			tx := begin(t, s.URL("postgres"), pgx.ReadCommitted)
+			_, err := tx.Exec(t.Context(), "UPDATE locker.waiters SET seen = clock_timestamp() - interval '1 second' "+
+				"WHERE name = $1 AND ticket <> 'dead'", []byte(g.name))
+			must(t, "UPDATE", err)
+			_, err = tx.Exec(t.Context(), "SELECT locker.acquire_entry($1, $2, '', 60000000, $3, 'nobody', 3, $4, $5, $6, '', "+
+				"'{}')", []byte(g.name), token, ticket, int(want.Kind), want.N, want.Weight)
+			must(t, "acquire_entry", err)
+			must(t, "who was seen", tx.QueryRow(t.Context(), "SELECT string_agg(v.ticket, ' ') || CASE WHEN EXISTS ("+
+				"SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) THEN ', locked' ELSE '' END "+
+				"FROM locker.waiters v WHERE name = $1 AND seen >= now()", []byte(g.name)).Scan(&seen))
+			must(t, "Rollback", tx.Rollback(t.Context()))
+			return seen
+		}
+		for _, tt := range [][3]string{
+			{last, last, last}, {"65", "65", "65"}, {"65", "another token", "65, locked"}, {"64", "64", "64, locked"},
+			{"1", "1", "1, locked"}, {"newcomer", "newcomer", "newcomer, locked"},
+		} {
+			g.want(tt[0]+" with the token "+tt[1], asks(tt[0], tt[1]), tt[2])
+		}
+		run(t, g.pool, "UPDATE locker.waiters SET seen = clock_timestamp() - interval '4 seconds', ticket = 'dead' "+
+			"WHERE name = $1 AND ticket = '5'", []byte(g.name))
+		g.want("65 with one that has died before it", asks("65", "65"), "65, locked")
+		g.want("undo", g.does("undo($1, $2, '', 60000000)", last), "")
+		_, err := g.pool.Exec(t.Context(), "SELECT locker.acquire_entry($1, $2, '', 60000000, $2, 'nobody', 3, $3, $4, "+
+			"$5, '', '{}')", []byte(g.name), last, int(want.Kind), want.N, want.Weight)
+		g.want("the last one after its undoing", postgreslock.Code(err), "LKUND")
+	}
+	g := group{t, pool(t, s.URL("postgres")), "far behind those that readers pass"}
+	g.asksFor("writer", false, backend.Group{Kind: backend.Exclusive})
+	for i := range 64 {
+		g.asksFor(strconv.Itoa(i), true, backend.Group{Kind: backend.Upgradeable})
+	}
+	reader := backend.Group{Kind: backend.Shared}
+	g.asksFor("reader", true, reader)
+	g.ages("writer")
+	g.want("a reader behind 64 that want to be upgradeable", g.asksFor("reader", true, reader), "{}")
 }
 
 // A transaction keeps a permit until it ends, also if the lease is over before that.

@@ -175,6 +175,30 @@ BEGIN
 	END IF;
 END $$;
 
+-- stand says that a waiter is there that has 64 others before it, and returns the label of the first of these. Such a
+-- waiter has nothing to look for: what can be handed on is seen by the others. So it needs no advisory lock, for which
+-- those of a process with many waiters would stand in line until they count as dead. If it has fewer others before it,
+-- or waits with another token, of which those that hand on have to know, stand returns null.
+CREATE FUNCTION @schema@.stand(a_name bytea, a_token text, a_ticket text, a_kind int) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	mine bigint;
+	labels text[];
+BEGIN
+	SELECT w.place INTO mine FROM @schema@.waiters w WHERE w.name = a_name AND w.ticket = a_ticket;
+	labels := ARRAY(
+		SELECT coalesce(w.label, '') FROM @schema@.waiters w
+		WHERE w.name = a_name AND w.place < mine AND @schema@.present(w.seen, clock_timestamp())
+			AND (a_kind = 0 OR @schema@.excludes(w.kind, a_kind))
+		ORDER BY w.place LIMIT 64);
+	IF cardinality(labels) < 64 THEN
+		RETURN NULL;
+	END IF;
+	PERFORM @schema@.settle();
+	UPDATE @schema@.waiters w SET seen = clock_timestamp()
+	WHERE w.name = a_name AND w.place = mine AND w.token = a_token;
+	RETURN CASE WHEN FOUND THEN labels[1] END;
+END $$;
+
 -- acquire_entry grants what a request wants of a group, or returns no fence. It then describes the owner of something
 -- that is in the way or, if waiters come before the request, the first of them. The fence is 0 if the lock that is to
 -- be upgraded is not held. If it refuses a request that has a ticket, the request gets a place in the queue.
@@ -195,6 +219,13 @@ DECLARE
 	t timestamptz;
 BEGIN
 	PERFORM @schema@.suit(a_version);
+	IF a_ticket <> '' AND a_from = '' THEN
+		label := @schema@.stand(a_name, a_token, a_ticket, a_kind);
+		IF label IS NOT NULL THEN
+			remaining := 0;
+			RETURN;
+		END IF;
+	END IF;
 	FOR entered IN 0 .. 1 LOOP
 		IF entered = 1 THEN
 			PERFORM @schema@.enter(a_name);
@@ -586,7 +617,7 @@ BEGIN
 END $$;
 
 REVOKE EXECUTE ON FUNCTION @schema@.excludes, @schema@.expire, @schema@.vacant, @schema@.fits, @schema@.may_upgrade,
-	@schema@.take, @schema@.hand_on, @schema@.acquire_entry, @schema@.share, @schema@.free_entry,
+	@schema@.take, @schema@.hand_on, @schema@.stand, @schema@.acquire_entry, @schema@.share, @schema@.free_entry,
 	@schema@.inspect_all, @schema@.list_groups, @schema@.force FROM PUBLIC;
 
 -- Whoever may do something with locks may do the same with groups. The grantee 0 is PUBLIC.

@@ -67,6 +67,13 @@ var postgresGroupMutants = []mutant{
 	onPostgres("what is not held is upgraded", "IF a_from <> '' AND NOT", "IF false AND NOT"),
 	onPostgres("a transaction that ends a lease does not keep it", "= a_token FOR UPDATE SKIP LOCKED));\n	END IF;",
 		"= a_token));\n	END IF;"),
+	onPostgres("a waiter that has its turn does not look", "IF cardinality(labels) < 64 THEN",
+		"IF cardinality(labels) < 1 THEN"),
+	onPostgres("readers wait for those that they pass", "(a_kind = 0 OR @schema@.excludes(w.kind, a_kind))\n		ORDER BY "+
+		"w.place LIMIT 64);", "true ORDER BY w.place LIMIT 64);"),
+	onPostgres("a waiter is there that was undone", "AND w.place = mine AND w.token = a_token;", "AND w.place = mine;"),
+	onPostgres("all that wait stand in line", "PERFORM @schema@.settle();\n	UPDATE",
+		"PERFORM @schema@.enter(a_name);\n	UPDATE"),
 	onPostgres("one of several is taken that was not named",
 		"\n		AND (a_owner <> '' OR json_array_length(owners) < 2)", ""),
 }
