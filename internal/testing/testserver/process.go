@@ -15,8 +15,8 @@ import (
 )
 
 // StartTimeout is how long a server may take until it serves. It is generous, because tests under the race detector
-// keep every core of a small machine busy.
-const StartTimeout = 30 * time.Second
+// keep every core of a small machine busy, and a member of etcd that comes back reads what it has missed.
+const StartTimeout = 2 * time.Minute
 
 // Server is a process that tests freeze, kill and start again. The zero value is dead. Its methods may be called from
 // several goroutines.
