@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golocker/locker"
@@ -47,6 +48,7 @@ func testGroups(t *testing.T, s *pgtest.Server) {
 		"Sweeps":              testSweepsHandOnWhatIsFree,
 		"NoTurn":              testWaitersWithoutATurnAreCheap,
 		"FarBehind":           testWaitersFarBehindNeedNoAdvisoryLock,
+		"LateFarBehind":       testLateRequestsFarBehind,
 		"InTx":                testPermitInATransaction,
 		"Apart":               testProgramsWithALockForEachPlace,
 		"Tools":               testToolsKnowGroups,
@@ -439,7 +441,7 @@ func testWaitersWithoutATurnAreCheap(t *testing.T, s *pgtest.Server) {
 		_, err = tx.Exec(t.Context(), "UPDATE locker.waiters SET seen = clock_timestamp() WHERE name = $1", []byte(g.name))
 		must(t, "UPDATE", err)
 		_, err = tx.Exec(t.Context(),
-			"SELECT locker.acquire_entry($1, $2, '', 60000000, $2, 'nobody', 3, 0, $3, 1, '', '{}')",
+			"SELECT locker.acquire_entry($1, 'other ' || $2, '', 60000000, $2, 'nobody', 3, 0, $3, 1, '', '{}')",
 			[]byte(g.name), ticket, n)
 		must(t, "acquire_entry", err)
 		var calls int
@@ -474,24 +476,26 @@ func testWaitersFarBehindNeedNoAdvisoryLock(t *testing.T, s *pgtest.Server) {
 			g.asksFor(strconv.Itoa(i), i > 0, want)
 		}
 		g.asksFor(last, true, want)
-		// asks returns who has been seen then, and whether the request has the advisory lock.
+		run(t, g.pool, "UPDATE locker.waiters SET label = 'of ' || ticket WHERE name = $1", []byte(g.name))
+		// asks returns who has been seen then, whether the request has the advisory lock, and the answer if it has not.
 		asks := func(ticket, token string) (seen string) {
 			tx := begin(t, s.URL("postgres"), pgx.ReadCommitted)
 			_, err := tx.Exec(t.Context(), "UPDATE locker.waiters SET seen = clock_timestamp() - interval '1 second' "+
 				"WHERE name = $1 AND ticket <> 'dead'", []byte(g.name))
 			must(t, "UPDATE", err)
-			_, err = tx.Exec(t.Context(), "SELECT locker.acquire_entry($1, $2, '', 60000000, $3, 'nobody', 3, $4, $5, $6, '', "+
-				"'{}')", []byte(g.name), token, ticket, int(want.Kind), want.N, want.Weight)
-			must(t, "acquire_entry", err)
-			must(t, "who was seen", tx.QueryRow(t.Context(), "SELECT string_agg(v.ticket, ' ') || CASE WHEN EXISTS ("+
-				"SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) THEN ', locked' ELSE '' END "+
-				"FROM locker.waiters v WHERE name = $1 AND seen >= now()", []byte(g.name)).Scan(&seen))
+			var answer string
+			must(t, "acquire_entry", tx.QueryRow(t.Context(), "SELECT locker.acquire_entry($1, $2, '', 60000000, $3, 'nobody', "+
+				"3, $4, $5, $6, '', '{}')::text", []byte(g.name), token, ticket, int(want.Kind), want.N, want.Weight).Scan(&answer))
+			must(t, "who was seen", tx.QueryRow(t.Context(), "SELECT string_agg(v.ticket, ' ') || CASE WHEN EXISTS (SELECT FROM "+
+				"pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) THEN ', locked' ELSE ': ' || $2 END "+
+				"FROM locker.waiters v WHERE name = $1 AND seen >= now()", []byte(g.name), answer).Scan(&seen))
 			must(t, "Rollback", tx.Rollback(t.Context()))
 			return seen
 		}
 		for _, tt := range [][3]string{
-			{last, last, last}, {"65", "65", "65"}, {"65", "another token", "65, locked"}, {"64", "64", "64, locked"},
-			{"1", "1", "1, locked"}, {"newcomer", "newcomer", "newcomer, locked"},
+			{last, last, last + `: (,0,"of 1",)`}, {"65", "65", `65: (,0,"of 1",)`},
+			{"65", "another token", "65, locked"}, {"64", "64", "64, locked"}, {"1", "1", "1, locked"},
+			{"newcomer", "newcomer", "newcomer, locked"},
 		} {
 			g.want(tt[0]+" with the token "+tt[1], asks(tt[0], tt[1]), tt[2])
 		}
@@ -512,6 +516,63 @@ func testWaitersFarBehindNeedNoAdvisoryLock(t *testing.T, s *pgtest.Server) {
 	g.asksFor("reader", true, reader)
 	g.ages("writer")
 	g.want("a reader behind 64 that want to be upgradeable", g.asksFor("reader", true, reader), "{}")
+}
+
+// A request of a waiter far behind arrives after the waiter has asked with another token, or while it is handed
+// something. It then neither waits for the advisory lock with the row of the waiter, nor says that nothing has changed.
+// If it comes before that, what is handed to the waiter lasts from then on.
+func testLateRequestsFarBehind(t *testing.T, s *pgtest.Server) {
+	const asks = "acquire_entry($1, '%s', '', 60000000, '%s', 'nobody', 3, 0, 1, 1, '', '{}')"
+	for what, calls := range map[string][2]string{
+		"another token": {fmt.Sprintf(asks, "other", "last"), fmt.Sprintf(asks, "last", "last")},
+		"handed":        {"release($1, 'holder', 0)", fmt.Sprintf(asks, "last", "last")},
+		"in time":       {fmt.Sprintf(asks, "last", "last"), "release($1, 'holder', 0)"},
+	} {
+		name := "late request, " + what // the tokens of tests have nothing in common, because some are undone
+		named := strings.NewReplacer("'last'", "'last, "+name+"'", "'holder'", "'holder, "+name+"'", "'other'",
+			"'other, "+name+"'")
+		g := group{t, pool(t, s.URL("postgres")), name}
+		g.asks("holder, "+name, false, 1, 1)
+		for i := range 64 {
+			g.asks(name+strconv.Itoa(i), true, 1, 1)
+		}
+		g.asks("last, "+name, true, 1, 1)
+		shows := func(exec func(context.Context, string, ...any) (pgconn.CommandTag, error), whose, when string) {
+			_, err := exec(t.Context(), "UPDATE locker.waiters SET seen = clock_timestamp() + $2::text::interval "+
+				"WHERE name = $1 AND (ticket LIKE 'last%') = $3", []byte(name), when, whose == "last")
+			must(t, "UPDATE", err)
+		}
+		shows(g.pool.Exec, "others", "2 seconds")
+		shows(g.pool.Exec, "last", "-100 milliseconds")
+		tx := begin(t, s.URL("postgres"), pgx.ReadCommitted)
+		if what == "handed" {
+			shows(tx.Exec, "others", "-4 seconds")
+		}
+		_, err := tx.Exec(t.Context(), "SELECT locker."+named.Replace(calls[0]), []byte(name))
+		must(t, calls[0], err)
+		var ends string
+		if what == "in time" {
+			must(t, "seen", tx.QueryRow(t.Context(), "SELECT (seen + interval '3 seconds')::text FROM locker.waiters "+
+				"WHERE name = $1 AND ticket LIKE 'last%'", []byte(name)).Scan(&ends))
+			shows(g.pool.Exec, "others", "-4 seconds")
+		}
+		answered := make(chan string, 1)
+		go func() {
+			answered <- strings.Join(texts(t, g.pool, "SELECT locker."+named.Replace(calls[1])+"::text", []byte(name)), " ")
+		}()
+		eventually(t, "the second one waits", func() bool {
+			return len(texts(t, g.pool, "SELECT '' FROM pg_stat_activity WHERE wait_event = 'transactionid' AND query LIKE $1",
+				"%"+name+"%")) > 0
+		})
+		must(t, "Commit", tx.Commit(t.Context()))
+		if what != "in time" {
+			g.want(what+": the answer", <-answered, `(,1,"",)`)
+			continue
+		}
+		g.want("the release", <-answered, "held")
+		g.want("the end of what is handed", texts(t, g.pool, "SELECT expires::text FROM locker.entries WHERE name = $1",
+			[]byte(name))[0], ends)
+	}
 }
 
 // A transaction keeps a permit until it ends, also if the lease is over before that.

@@ -143,7 +143,7 @@ BEGIN
 		IF a_lived AND w.token IS NOT NULL AND w.seen > t - interval '2 seconds'
 			AND (w.upgrades = '' OR @schema@.may_upgrade(a_name, w.upgrades))
 		THEN
-			DELETE FROM @schema@.waiters v WHERE v.name = a_name AND v.place = w.place;
+			DELETE FROM @schema@.waiters v WHERE v.name = a_name AND v.place = w.place RETURNING v.seen INTO w.seen;
 			fence := @schema@.next_fence();
 			INSERT INTO @schema@.entries VALUES (
 				a_name, w.token, w.kind, numbers, true, w.label, fence, t, least(w.seen, t) + interval '3 seconds', 1);
@@ -175,28 +175,40 @@ BEGIN
 	END IF;
 END $$;
 
--- stand says that a waiter is there that has 64 others before it, and returns the label of the first of these. Such a
--- waiter has nothing to look for: what can be handed on is seen by the others. So it needs no advisory lock, for which
--- those of a process with many waiters would stand in line until they count as dead. If it has fewer others before it,
--- or waits with another token, of which those that hand on have to know, stand returns null.
-CREATE FUNCTION @schema@.stand(a_name bytea, a_token text, a_ticket text, a_kind int) RETURNS text LANGUAGE plpgsql AS $$
+-- stand says that a waiter is there that has 64 others before it, and what acquire_entry answers. Such a waiter has
+-- nothing to look for: what can be handed on is seen by the others, and so are locks of programs that have one for each
+-- place. So it needs no advisory lock, for which those of a process with many waiters would stand in line until they
+-- count as dead. If it has fewer others before it, or waits with another token, of which those that hand on have to know,
+-- stand returns null.
+--
+-- If the waiter is handed something meanwhile, or a later request gives it another token, it has to ask again. It must
+-- not do so in this transaction, which may have its row then.
+CREATE FUNCTION @schema@.stand(
+	a_name bytea, a_token text, a_ticket text, a_kind int, OUT remaining bigint, OUT label text
+) LANGUAGE plpgsql AS $$
 DECLARE
 	mine bigint;
+	t timestamptz := clock_timestamp();
 	labels text[];
 BEGIN
-	SELECT w.place INTO mine FROM @schema@.waiters w WHERE w.name = a_name AND w.ticket = a_ticket;
+	SELECT w.place INTO mine FROM @schema@.waiters w
+	WHERE w.name = a_name AND w.ticket = a_ticket AND w.token = a_token;
+	IF NOT FOUND THEN
+		RETURN;
+	END IF;
 	labels := ARRAY(
 		SELECT coalesce(w.label, '') FROM @schema@.waiters w
-		WHERE w.name = a_name AND w.place < mine AND @schema@.present(w.seen, clock_timestamp())
+		WHERE w.name = a_name AND w.place < mine AND @schema@.present(w.seen, t)
 			AND (a_kind = 0 OR @schema@.excludes(w.kind, a_kind))
 		ORDER BY w.place LIMIT 64);
 	IF cardinality(labels) < 64 THEN
-		RETURN NULL;
+		RETURN;
 	END IF;
 	PERFORM @schema@.settle();
 	UPDATE @schema@.waiters w SET seen = clock_timestamp()
 	WHERE w.name = a_name AND w.place = mine AND w.token = a_token;
-	RETURN CASE WHEN FOUND THEN labels[1] END;
+	remaining := CASE WHEN FOUND THEN 0 ELSE 1 END;
+	label := labels[1];
 END $$;
 
 -- acquire_entry grants what a request wants of a group, or returns no fence. It then describes the owner of something
@@ -219,15 +231,14 @@ DECLARE
 	t timestamptz;
 BEGIN
 	PERFORM @schema@.suit(a_version);
-	IF a_ticket <> '' AND a_from = '' THEN
-		label := @schema@.stand(a_name, a_token, a_ticket, a_kind);
-		IF label IS NOT NULL THEN
-			remaining := 0;
-			RETURN;
-		END IF;
-	END IF;
 	FOR entered IN 0 .. 1 LOOP
 		IF entered = 1 THEN
+			IF a_ticket <> '' AND a_from = '' THEN
+				SELECT f.remaining, f.label INTO remaining, label FROM @schema@.stand(a_name, a_token, a_ticket, a_kind) f;
+				IF remaining IS NOT NULL THEN
+					RETURN;
+				END IF;
+			END IF;
 			PERFORM @schema@.enter(a_name);
 		END IF;
 		IF EXISTS (SELECT FROM @schema@.undone u WHERE u.token = a_token) THEN

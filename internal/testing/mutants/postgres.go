@@ -71,7 +71,15 @@ var postgresGroupMutants = []mutant{
 		"IF cardinality(labels) < 1 THEN"),
 	onPostgres("readers wait for those that they pass", "(a_kind = 0 OR @schema@.excludes(w.kind, a_kind))\n		ORDER BY "+
 		"w.place LIMIT 64);", "true ORDER BY w.place LIMIT 64);"),
-	onPostgres("a waiter is there that was undone", "AND w.place = mine AND w.token = a_token;", "AND w.place = mine;"),
+	onPostgres("the token of a waiter is not known to those that hand on", "w.ticket = a_ticket AND w.token = a_token;",
+		"w.ticket = a_ticket;"),
+	onPostgres("a waiter is there that has another token", "AND w.place = mine AND w.token = a_token;",
+		"AND w.place = mine;"),
+	onPostgres("a late request has a waiter's row while it waits", "CASE WHEN FOUND THEN 0 ELSE 1 END",
+		"CASE WHEN FOUND THEN 0 END"),
+	onPostgres("what was shown meanwhile does not count", "DELETE FROM @schema@.waiters v WHERE v.name = a_name AND "+
+		"v.place = w.place RETURNING v.seen INTO w.seen;",
+		"DELETE FROM @schema@.waiters v WHERE v.name = a_name AND v.place = w.place;"),
 	onPostgres("all that wait stand in line", "PERFORM @schema@.settle();\n	UPDATE",
 		"PERFORM @schema@.enter(a_name);\n	UPDATE"),
 	onPostgres("one of several is taken that was not named",
