@@ -75,9 +75,9 @@ func TestNodesThatAnswerLateAreNotTakenForFailed(t *testing.T) {
 	})
 }
 
-// What a node says to an attempt tells whether the node is in order. An attempt that was executed after its own clean-up
-// was answered: Lock would say otherwise that there is no quorum, if two of five nodes are dead and a waiter has left the
-// third one just now.
+// What a node says to an attempt tells whether the node is in order. An attempt that was executed after its own
+// clean-up was answered: Lock would say otherwise that there is no quorum, if two of five nodes are dead and a waiter
+// has left the third one just now.
 func TestAnswersTellWhetherANodeIsInOrder(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newTestbed(t)
