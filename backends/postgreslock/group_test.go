@@ -466,8 +466,8 @@ func testWaitersWithoutATurnAreCheap(t *testing.T, s *pgtest.Server) {
 	looks("behind 64 others", "64", 100, false)
 }
 
-// A waiter with 64 others before it that keep it from its turn shows without the advisory lock that it is there, and any
-// other one with it.
+// A waiter with 64 others before it that keep it from its turn shows without the advisory lock that it is there, and
+// any other one with it.
 func testWaitersFarBehindNeedNoAdvisoryLock(t *testing.T, s *pgtest.Server) {
 	for _, want := range []backend.Group{{N: 1, Weight: 1}, {Kind: backend.Exclusive}} {
 		g := group{t, pool(t, s.URL("postgres")), fmt.Sprint("far behind ", want.Kind)}
@@ -486,8 +486,8 @@ func testWaitersFarBehindNeedNoAdvisoryLock(t *testing.T, s *pgtest.Server) {
 			var answer string
 			must(t, "acquire_entry", tx.QueryRow(t.Context(), "SELECT locker.acquire_entry($1, $2, '', 60000000, $3, 'nobody', "+
 				"3, $4, $5, $6, '', '{}')::text", []byte(g.name), token, ticket, int(want.Kind), want.N, want.Weight).Scan(&answer))
-			must(t, "who was seen", tx.QueryRow(t.Context(), "SELECT string_agg(v.ticket, ' ') || CASE WHEN EXISTS (SELECT FROM "+
-				"pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) THEN ', locked' ELSE ': ' || $2 END "+
+			must(t, "who was seen", tx.QueryRow(t.Context(), "SELECT string_agg(v.ticket, ' ') || CASE WHEN EXISTS (SELECT "+
+				"FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) THEN ', locked' ELSE ': ' || $2 END "+
 				"FROM locker.waiters v WHERE name = $1 AND seen >= now()", []byte(g.name), answer).Scan(&seen))
 			must(t, "Rollback", tx.Rollback(t.Context()))
 			return seen
