@@ -136,14 +136,17 @@ type used struct {
 	err            error
 }
 
-// add adds a lock that belongs to the key: a group, a permit, or a gate, which the first waiter holds.
+// add adds a lock that belongs to the key: a group, a permit, or a gate, which the first waiter holds while it waits for
+// each of the permits.
 func (u *used) add(name string, i inspect.Inspection, err error) {
-	u.waiting += i.Waiting
 	u.err = errors.Join(u.err, err)
 	for _, h := range i.Holders {
 		u.taken += len(h.Permits)
 	}
 	_, what, _ := placename.Parse(name)
+	if _, err := strconv.Atoi(what); err != nil { // nobody but the first waiter waits for a permit that is a lock
+		u.waiting += i.Waiting
+	}
 	switch {
 	case i.State == inspect.Free || i.Holders != nil:
 	case what == "gate":

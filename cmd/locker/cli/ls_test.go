@@ -17,6 +17,8 @@ import (
 	"github.com/golocker/locker/backend"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/core/placename"
 	"github.com/golocker/locker/internal/testing/natstest"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/redistest"
@@ -133,6 +135,33 @@ func TestInspectSaysHowManyPermitsAreTaken(t *testing.T) {
 			<-over
 			require.NoError(t, l.Close())
 		})
+	}
+}
+
+// Where each permit is a lock, the first waiter holds the gate and waits for each permit, and is counted once.
+func TestWaitersForPermitsAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	type locks = map[string]inspect.Inspection
+	held := func(waiting int) inspect.Inspection { return inspect.Inspection{State: inspect.Held, Waiting: waiting} }
+	free := func(waiting int) inspect.Inspection { return inspect.Inspection{State: inspect.Free, Waiting: waiting} }
+	group := held(2)
+	group.Holders = []inspect.Inspection{{Permits: []int{0, 2}}, {Permits: []int{1}}}
+	for name, tt := range map[string]struct {
+		locks locks
+		want  used
+	}{
+		"locks, one waits":             {locks{"0": held(1), "1": held(1), "gate": held(0)}, used{taken: 2, waiting: 1}},
+		"locks, one waits at the gate": {locks{"0": held(0), "1": held(0), "gate": held(0)}, used{taken: 2, waiting: 1}},
+		"locks, three wait":            {locks{"0": held(1), "1": free(1), "gate": held(2)}, used{taken: 1, waiting: 3}},
+		"locks, nobody waits":          {locks{"0": held(0), "1": free(0), "gate": free(0)}, used{taken: 1}},
+		"a group":                      {locks{"permits": group}, used{taken: 3, waiting: 2}},
+		"a group without holders":      {locks{"permits": free(1)}, used{waiting: 1}},
+	} {
+		var u used
+		for what, i := range tt.locks {
+			u.add(placename.Of("k", what), i, nil)
+		}
+		assert.Equal(t, tt.want, u, name)
 	}
 }
 
