@@ -136,8 +136,8 @@ type used struct {
 	err            error
 }
 
-// add adds a lock that belongs to the key: a group, a permit, or a gate, which the first waiter holds while it waits for
-// each of the permits.
+// add adds a lock that belongs to the key: a group, a permit, or a gate, which the first waiter holds while it waits
+// for each of the permits.
 func (u *used) add(name string, i inspect.Inspection, err error) {
 	u.err = errors.Join(u.err, err)
 	for _, h := range i.Holders {
